@@ -162,6 +162,7 @@ def test_calls_of_the_migration_page(folder: Path, capsys: pytest.CaptureFixture
     calls = [cell[1:-1] for cell in rows if cell.startswith("`")]
     assert len(calls) > 80 and set(rows) - {f"`{call}`" for call in calls} == {"bertkit"}
     for call in calls:
+        call = call.replace("extract --model all-MiniLM-L6-v2", "extract --model bert-base-uncased --dimensions 8")
         if call.startswith("bertkit serve"):
             app().parse_args(shlex.split(call)[1:], exit_on_error=False, print_error=False)
         elif call.startswith("bertkit "):

@@ -26,7 +26,7 @@ from bertkit.finetuning import (
 )
 from bertkit.finetuning.baselines import FROZEN
 from bertkit.finetuning.network import model_to_train
-from bertkit.finetuning.settings import FEWEST_STEPS, FROM_DRAWN, FROM_FITTED, FROM_FITTED_NARROWEST, MOST_EPOCHS
+from bertkit.finetuning.settings import FROM_DRAWN, FROM_FITTED, FROM_FITTED_NARROWEST
 from bertkit.tasks import (
     METRICS,
     Question,
@@ -43,6 +43,7 @@ from bertkit.tasks import (
 )
 from bertkit.tokenizer.layout import Layout
 from bertkit.training import read_outcome
+from bertkit.training.settings import FEWEST_STEPS, MOST_EPOCHS
 
 NARROW, WIDE = FROM_DRAWN["learning_rate"], PAPER["learning_rate"]
 

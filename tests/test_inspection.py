@@ -255,7 +255,8 @@ def test_probe_against_scikit_learn() -> None:
 
 
 @pytest.mark.full
-def test_probes_of_words(model) -> None:
+def test_probes_of_words(model, monkeypatch) -> None:
+    monkeypatch.setattr("bertkit.inspection.probes._LEAST_STEPS", 100)
     train, test = ([tree.labeled("tags") for tree in random_trees(40, seed)] for seed in (0, 1))
     view = inspect_probes(model, train, test[:20], label="parts of speech")
     assert view.num_labels == 2 and view.accuracy[0] > view.majority  # the tag of a word follows from its embedding
@@ -269,8 +270,9 @@ def test_probes_of_words(model) -> None:
 
 
 @pytest.mark.full
-def test_probes_of_entities_and_senses(model, tmp_path, capsys) -> None:
+def test_probes_of_entities_and_senses(model, tmp_path, monkeypatch, capsys) -> None:
     """Words of a tagging file; only some of them labeled."""
+    monkeypatch.setattr("bertkit.inspection.probes._LEAST_STEPS", 100)
     model.save(tmp_path / "model")
     rows = [("the", "O"), ("cat", "B-ANIMAL"), ("sat", "O"), ("blue", "B-COLOR"), ("red", "I-COLOR"), ("mat", "_")]
     (tmp_path / "x.conll").write_text("\n".join(["\n".join(" ".join(row) for row in rows), ""] * 30))

@@ -146,6 +146,7 @@ def test_long_texts_are_refused_with_advice_that_can_be_followed(tmp_path: Path,
 @pytest.mark.full
 def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bertkit.inspection.probes._LEAST_STEPS", 10)
     model.save("model")
     our_model("pretraining", 4, max_position_embeddings=300).save("other")
     model_of(SequenceClassification(("blame", "praise"))).save("praise")

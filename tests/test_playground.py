@@ -1,5 +1,6 @@
 """The playground in a real browser: every panel by mouse and by keyboard, accessible, without requests elsewhere."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from browser import serious_faults
 from examples_of_tasks import model_of
+from gliner_reference import STORED, write_model
 from random_models import our_model
 from served import Server, serving
 from test_generation import gpt2, marian
@@ -17,7 +19,7 @@ from bertkit.pages import page as written_page
 from bertkit.pages import paragraph, section
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
 
-PANELS = "Tokens Similarity Masks Classes Labels Ranking Entities Answers Writing Search".split()
+PANELS = "Tokens Similarity Masks Classes Labels Ranking Entities Extraction Answers Writing Search".split()
 SIZES = {"max_position_embeddings": 64}
 
 
@@ -38,9 +40,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         model.save(folder / name)
     gpt2(folder / "storyteller")
     marian(folder / "translator")
+    write_model(json.loads(STORED.read_text())["span-bert"], folder / "extractor")
     with bertkit.Index.open(folder / "store", folder / "encoder") as index:
         index.add([bertkit.Document("mat.md", "The cat sat on the mat."), bertkit.Document("rain.md", "Rain fell.")])
-    names = [*models, "storyteller", "translator"]
+    names = [*models, "storyteller", "translator", "extractor"]
     words = [word for name in names for word in ("--model", folder / name)]
     with serving("--store", folder / "store", *words) as running:
         yield running
@@ -217,4 +220,39 @@ def test_what_no_model_can_do_is_said(browser: Any, encoder: Path) -> None:
         page.wait_for_selector("section")
         about = page.locator("#about").inner_text()
         page.close()
-    assert "No served model has masks, classes, labels, ranking, entities, answers, writing, search." in about
+    missing = ", ".join(PANELS[2:]).lower()
+    assert f"No served model has {missing}." in about
+
+
+def test_answers_of_what_stands_before_the_server_are_said(browser: Any, server: Server) -> None:
+    page = browser.new_page()
+    page.goto(server.url)
+    similarity = page.locator("section", has=page.locator("h2:text-is('Similarity')"))
+    replies = [
+        (lambda route: route.abort(), "The server does not answer"),
+        (lambda route: route.fulfill(status=502, body="<html>"), "Status 502, without a reason"),
+        (lambda route: route.fulfill(status=500, body="{}"), "Status 500."),
+        (lambda route: route.fulfill(status=404, body='{"error": {"message": "gone"}}'), "gone"),
+    ]
+    for reply, said in replies:
+        page.route("**/embed", reply)
+        similarity.get_by_text("Show", exact=True).click()
+        similarity.locator(f".error:text('{said}')").wait_for()
+        page.unroute("**/embed")
+    page.close()
+
+
+def test_long_words_stay_in_their_panels(opened: Callable[..., Any]) -> None:
+    page = opened(360)
+    is_answered(page, "Tokens")
+    tokens = page.locator("section", has=page.locator("h2:text-is('Tokens')"))
+    tokens.locator("textarea").fill("🐈" * 200)
+    tokens.get_by_text("Show", exact=True).click()
+    page.locator(".token.unknown").wait_for()
+    assert tokens.locator("output").evaluate("one => one.scrollWidth <= one.clientWidth")
+    similarity = page.locator("section", has=page.locator("h2:text-is('Similarity')"))
+    similarity.locator("textarea").fill("\n".join(["x" * 300, "the cat " * 40]))
+    similarity.get_by_text("Show", exact=True).click()
+    is_answered(page, "Similarity")
+    heights = similarity.locator("tbody tr").evaluate_all("rows => rows.map((row) => row.clientHeight)")
+    assert max(heights) < 90, heights

@@ -52,7 +52,7 @@ AVX2 = Processor({**LIBRARIES_AVX2, **numba("haswell", "+avx2,+fma")}, "avx2 fma
 
 SHORT = {
     "AMX": AMX._replace(arguments=("-k", "regardless and bfloat16 or int8_product_is")),
-    "AVX2": AVX2._replace(arguments=("-k", "regardless")),
+    "AVX2": AVX2._replace(arguments=("-k", "regardless or kernels")),
     "no oneDNN, more threads than cores": Processor(MANY_THREADS, arguments=WITHOUT_ONEDNN),
 }
 WHOLE = {
@@ -112,11 +112,7 @@ def test_libraries_use_the_simulated_processor() -> None:
     "name", [pytest.param(name, marks=pytest.mark.slow if "threads" in name else ()) for name in SHORT]
 )
 def test_promises(name: str) -> None:
-    run_again(SHORT[name], MARKED - KERNELS, "every_processor")
-
-
-def test_kernels_without_avx512() -> None:
-    run_again(AVX2, MARKED & KERNELS, "every_processor")
+    run_again(SHORT[name], MARKED if name == "AVX2" else MARKED - KERNELS, "every_processor")
 
 
 @pytest.mark.slow

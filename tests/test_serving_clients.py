@@ -75,3 +75,35 @@ def test_langchain_embeddings_with_the_setting(server: Server, encoder: Path) ->
     ours = bertkit.load(encoder, device="cpu").embed(TEXTS, normalize=True)
     vectors = np.array(client.embed_documents(TEXTS), np.float32)
     assert (vectors == ours).all() and np.float32(client.embed_query(TEXTS[0])).tolist() == ours[0].tolist()
+
+
+RERANKING = {
+    "LiteLLM, cohere/": ("/v2/rerank", {"top_n": 2, "return_documents": True}),
+    "LiteLLM, cohere/ with rank fields": (
+        "/v1/rerank",
+        {"rank_fields": ["text"], "return_documents": True, "max_chunks_per_doc": 3},
+    ),
+    "LiteLLM, jina_ai/ and litellm_proxy/": ("/v1/rerank", {"top_n": 2, "return_documents": True}),
+    "LiteLLM, hosted_vllm/": ("/rerank", {"top_n": 2, "return_documents": True}),
+    "LlamaIndex, CohereRerank": ("/v2/rerank", {"top_n": 2}),
+}
+"""Bodies as litellm 1.110.2 and llama-index-core 0.14.25 send them, besides model, query and documents."""
+
+
+@pytest.mark.parametrize("client", RERANKING)
+def test_ranks_for_the_bodies_of_clients(server: Server, expected: list[tuple[int, float]], client: str) -> None:
+    path, options = RERANKING[client]
+    documents = [{"text": text, "title": "x"} for text in TEXTS] if "rank_fields" in options else TEXTS
+    rows = server.post(path, {"model": "ranker", "query": QUERY, "documents": documents} | options)["results"]
+    assert [row["index"] for row in rows] == [index for index, _ in expected][: options.get("top_n")]
+    np.testing.assert_allclose([row["relevance_score"] for row in rows], [p for _, p in expected][: len(rows)], 1e-6)
+    texts = [row.get("document", {}).get("text") for row in rows]
+    assert texts == [TEXTS[row["index"]] if options.get("return_documents") else None for row in rows]
+
+
+def test_ranks_in_the_form_of_text_embeddings_inference(server: Server, expected: list[tuple[int, float]]) -> None:
+    body = {"query": QUERY, "texts": TEXTS}
+    of_litellm = {"raw_scores": False, "truncation_direction": "Right", "top_n": 2, "return_text": True}
+    rows, first = server.post("/rerank", body), server.post("/rerank", body | of_litellm)
+    assert [row["index"] for row in rows] == [index for index, _ in expected]
+    assert first == [row | {"text": TEXTS[row["index"]]} for row in rows[:2]]

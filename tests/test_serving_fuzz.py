@@ -286,6 +286,21 @@ def test_null_in_a_parameter_means_absent_for_every_kind_of_model(fuzzed: Fuzzed
     assert answers[0][0] == 200 and answers[1] == answers[2] == answers[0]
 
 
+def test_objects_of_the_hub_are_the_bodies_of_own_routes(fuzzed: Fuzzed) -> None:
+    def ask(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        return asyncio.run(fuzzed.ask(path, json.dumps(body).encode()))
+
+    given, options = {"query": "a cat", "texts": ["a dog", "the cat"]}, {"raw_scores": True, "return_text": True}
+    own = ask("/rerank", given | options | {"model": "ranker"})
+    assert own[0] == 200 and ask("/models/ranker", {"inputs": given, "parameters": options}) == own
+    status, answer = ask("/models/ranker", {"inputs": given | {"inputs": 3}})
+    assert status == 422 and b"inputs is 3: an unknown field" in answer
+    labels = {"candidate_labels": ["animal", "mat"], "hypothesis_template": "{}", "truncate": False}
+    own = ask("/classify", {"inputs": "a cat", "model": "inference"} | labels)
+    assert own[0] == 200 and ask("/models/inference", {"inputs": "a cat", "parameters": labels}) == own
+    assert ask("/classify", {"inputs": "a cat " * 99, "model": "inference"} | labels)[0] == 422
+
+
 def test_null_is_the_default_of_generation() -> None:
     nulls = dict.fromkeys(GenerateParameters.model_fields)
     assert GenerateParameters.model_validate(nulls) == GenerateParameters()

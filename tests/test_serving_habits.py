@@ -1,7 +1,9 @@
 """What clients, proxies and pages in browsers expect of a server: names, slashes, prefixes, origins and errors."""
 
+import base64
 from pathlib import Path
 
+import numpy as np
 import openai
 import pytest
 from served import Server, serving
@@ -108,6 +110,42 @@ def test_errors_of_embeddings_have_the_form_of_openai_with_and_without_a_version
         assert refused.value.code == "model_not_found"
         with pytest.raises(openai.BadRequestError, match=r"`input\[2\]` cannot be empty: each of the 3 inputs"):
             client.embeddings.create(model="other", input=["a", "b", ""])
+
+
+EMBEDDINGS = {
+    "LiteLLM, openai/": ("/v1/embeddings", {"model": "other", "input": ["a cat", "a dog"]}),
+    "LiteLLM, openai/ with all it takes": (
+        "/v1/embeddings",
+        {"model": "other", "input": ["a cat", "a dog"], "user": "me", "dimensions": 20, "encoding_format": "float"},
+    ),
+    "LiteLLM, litellm_proxy/ and infinity/": ("/embeddings", {"model": "other", "input": ["a cat", "a dog"]}),
+    "LiteLLM, nvidia_nim/": (
+        "/v1/embeddings",
+        {"model": "other", "input": ["a cat", "a dog"], "encoding_format": "float", "input_type": "query"},
+    ),
+    "LiteLLM, huggingface/": ("/", {"inputs": ["a cat", "a dog"]}),
+    "LlamaIndex, OpenAILikeEmbedding": (
+        "/v1/embeddings",
+        {"model": "other", "input": ["a cat", "a dog"], "encoding_format": "base64"},
+    ),
+    "LlamaIndex, TextEmbeddingsInference": ("/embed", {"inputs": ["a cat", "a dog"], "truncate": True}),
+    "LlamaIndex, TextEmbeddingsInference of whole texts": (
+        "/embed",
+        {"inputs": ["a cat", "a dog"], "truncate": False},
+    ),
+}
+"""Bodies as litellm 1.110.2 and llama-index-core 0.14.25 send them."""
+
+
+@pytest.mark.parametrize("client", EMBEDDINGS)
+def test_vectors_for_the_bodies_of_clients(server: Server, client: str):
+    path, body = EMBEDDINGS[client]
+    answer = server.post(path, body)
+    vectors = [row["embedding"] for row in answer["data"]] if "data" in answer else answer
+    if isinstance(vectors[0], str):
+        vectors = [np.frombuffer(base64.b64decode(row), "<f4") for row in vectors]
+    expected = server.post("/embed", {"inputs": ["a cat", "a dog"]})
+    np.testing.assert_array_equal(np.array(vectors, np.float32), np.array(expected, np.float32))
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ class ExtractionTraining(ExampleJob):
         self._network.to(resolve_device(self.device))
         feed = ExtractionFeed(data, self.batch_size, chosen.training.seed, self.ranks.rank, self.ranks.num_ranks)
         return self.trainer(
-            self._network, ExtractionLoss(), feed, chosen.of_loop(len(data)), save_model=self._save,
+            self._network, ExtractionLoss(), feed, chosen.of_loop(len(data), config.hidden_size), save_model=self._save,
             evaluate=self._evaluate if self.dev else None, best_by="f1", best_is_result=True,
             rate_factor=lambda name: 1.0 if name.startswith("encoder.") else chosen.layer_rate_factor,
         )  # fmt: skip

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,8 +23,7 @@ from bertkit.tokenizer import Tokenizer
 CharacterSpan = tuple[int, int, str]
 
 
-@dataclass(frozen=True, eq=False)
-class Row:
+class Row(NamedTuple):
     """A sequence; tokens are counted from its first."""
 
     word_tokens: Tensor  # (W,) int64
@@ -66,8 +65,8 @@ class ExtractionBatch:
         ]
 
     def to(self, device: torch.device | str) -> "ExtractionBatch":
-        """The same batch on a device; the rows follow when they are used."""
-        return ExtractionBatch(self.batch.to(device), self.rows)
+        """The same batch on a device."""
+        return ExtractionBatch(self.batch.to(device), tuple(Row(*(one.to(device) for one in row)) for row in self.rows))
 
 
 def character_spans(example: TaggedText) -> list[CharacterSpan]:

@@ -38,11 +38,10 @@ def new_network(model: str, chosen: ExtractionTrainingSettings) -> tuple[Extract
     tokenizer = _with_markers(checkpoint.tokenizer, model)
     extend_embeddings(checkpoint.network, checkpoint.tokenizer, tokenizer)
     encoder = _without_pooler(checkpoint.network)
-    width = encoder.config.hidden_size
     settings = ExtractionSettings(
-        encoder={}, labels_encoder=None, of_tokens=chosen.scorer == "token", hidden_size=width + width % 2,
-        max_width=chosen.max_width, max_words=max(384, 2 * chosen.max_width), num_lstm_layers=1,
-        reads_label_marker=True, label_marker=_LABEL, text_marker=_TEXT,
+        encoder={}, labels_encoder=None, of_tokens=chosen.scorer == "token", hidden_size=encoder.config.hidden_size,
+        max_width=chosen.max_width, max_words=max(384, 2 * chosen.max_width), num_lstm_layers=0,
+        reads_label_marker=False, label_marker=_LABEL, text_marker=_TEXT,
         label_marker_id=tokenizer.vocabulary.id(_LABEL),
     )  # fmt: skip
     with torch.random.fork_rng(devices=[]):

@@ -1,19 +1,24 @@
 """The trainable layers of extraction, and their loss. Shape letters: W words, N spans, C labels, D width."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from bertkit.architectures import Network
 from bertkit.batch import Batch
 from bertkit.extraction.settings import ExtractionSettings
 from bertkit.extraction.training_data import ExtractionBatch, Row
 from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
+from bertkit.transformer.kernels import apply_linear, dropout, linear, project
 
 ENCODER = "token_rep_layer.bert_layer.model."
+
+
+_FIRST_LOGIT = -4.0
+"""Logit of every pair of a word and a label before training: nearly all pairs are no entity."""
 
 
 def _mlp(inputs: int, middle: int, outputs: int, dropout: float) -> nn.Sequential:
@@ -26,17 +31,13 @@ class ExtractionNetwork(nn.Module):
     def __init__(self, encoder: Network, settings: ExtractionSettings, dropout: float) -> None:
         super().__init__()
         self.encoder, self.settings, width = encoder, settings, settings.hidden_size
-        self.token_rep_layer = nn.ModuleDict()
-        if (encoder_width := encoder.config.hidden_size) != width:
-            self.token_rep_layer["projection"] = nn.Linear(encoder_width, width)
-        lstm = nn.LSTM(width, width // 2, settings.num_lstm_layers, batch_first=True, bidirectional=True)
-        self.rnn = nn.ModuleDict({"lstm": lstm})
         if settings.of_tokens:
             self.scorer = nn.ModuleDict({
                 "proj_token": nn.Linear(width, 2 * width),
                 "proj_label": nn.Linear(width, 2 * width),
                 "out_mlp": _mlp(3 * width, 4 * width, 3, dropout),
             })  # fmt: skip
+            self.scorer["out_mlp"][3].bias.data.fill_(_FIRST_LOGIT)
         else:
             sides = {name: _mlp(width, 4 * width, width, dropout) for name in ("project_start", "project_end")}
             spans = nn.ModuleDict(sides | {"out_project": _mlp(2 * width, 4 * width, width, dropout)})
@@ -45,44 +46,69 @@ class ExtractionNetwork(nn.Module):
 
     def forward(self, batch: Batch, rows: tuple[Row, ...]) -> list[Tensor]:
         """Logits of each sequence: of spans (N, C), in the order of `Row.spans`, or of words (W, C, 3)."""
-        hidden = self.encoder(batch).encoded.last_hidden_state
-        firsts = batch.cu_seqlens[:-1].tolist()
-        words = [hidden[row.word_tokens.to(hidden.device) + first] for row, first in zip(rows, firsts, strict=True)]
-        labels = [hidden[row.label_tokens.to(hidden.device) + first] for row, first in zip(rows, firsts, strict=True)]
-        words = self._through_lstm([self._projected(each) for each in words])
-        score = self._token_logits if self.settings.of_tokens else self._span_logits
-        return [
-            score(of_words, self._projected(of_labels), row)
-            for of_words, of_labels, row in zip(words, labels, rows, strict=True)
-        ]
-
-    def _projected(self, rows: Tensor) -> Tensor:
-        return self.token_rep_layer["projection"](rows) if "projection" in self.token_rep_layer else rows
-
-    def _through_lstm(self, words: list[Tensor]) -> list[Tensor]:
-        lengths = torch.tensor([len(each) for each in words])
-        packed = nn.utils.rnn.pack_padded_sequence(pad_sequence(words, True), lengths, True, False)
-        padded, _ = nn.utils.rnn.pad_packed_sequence(self.rnn["lstm"](packed)[0], True)
-        return [rows[:length] for rows, length in zip(padded, lengths.tolist(), strict=True)]
-
-    def _span_logits(self, words: Tensor, labels: Tensor, row: Row) -> Tensor:
-        layers: Any = self.span_rep_layer["span_rep_layer"]
-        first, relu, dropout, last = layers["out_project"]
-        width = words.shape[1]
-        starts = F.linear(layers["project_start"](words).relu(), first.weight[:, :width], first.bias)
-        ends = F.linear(layers["project_end"](words).relu(), first.weight[:, width:])
-        start, end = row.spans.to(words.device).T
-        labels = self.prompt_rep_layer(labels)
-        spans = dropout(relu(starts[start] + ends[end]))
-        return spans @ (labels @ last.weight).T + labels @ last.bias
-
-    def _token_logits(self, words: Tensor, labels: Tensor, row: Row) -> Tensor:
-        (word, factor), (label, label_factor) = (
-            self.scorer[name](rows).chunk(2, dim=1) for name, rows in (("proj_token", words), ("proj_label", labels))
+        hidden, firsts = self.encoder(batch).encoded.last_hidden_state, batch.cu_seqlens[:-1].long().split(1)
+        words, labels = (
+            hidden.index_select(0, torch.cat(list(map(torch.add, places, firsts))))
+            for places in ([row.word_tokens for row in rows], [row.label_tokens for row in rows])
         )
-        shape = len(words), len(labels), words.shape[1]
-        both = factor[:, None] * label_factor
-        return self.scorer["out_mlp"](torch.cat([word[:, None].expand(shape), label.expand(shape), both], dim=2))
+        num_words, num_labels = [len(row.word_tokens) for row in rows], [len(row.label_tokens) for row in rows]
+        if self.settings.of_tokens:
+            return self._token_logits(words, labels, num_words, num_labels)
+        starts, ends, queries, added = self._span_terms(words, labels)
+        dropout_of_spans = self.span_rep_layer["span_rep_layer"]["out_project"][2]
+        logits = []
+        for row, start, end, query, more in zip(
+            rows, starts.split(num_words), ends.split(num_words), queries.split(num_labels), added.split(num_labels),
+            strict=True,
+        ):  # fmt: skip
+            first, last = row.spans.unbind(1)
+            terms = (start.index_select(0, first) + end.index_select(0, last)).relu_()
+            logits.append(dropout(terms, dropout_of_spans) @ query.T + more)
+        return logits
+
+    def _span_terms(self, words: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(W, 4 D) terms of words as first and as last of a span, and what labels multiply with these (C, 4 D) and add
+        (C,): the products of `SpanScorer`."""
+        layers: Any = self.span_rep_layer["span_rep_layer"]
+        first, last = layers["out_project"][0], layers["out_project"][3]
+        of_start, of_end = _parts(first.weight, 2)
+        starts = linear(_through(layers["project_start"], words).relu(), of_start, first.bias)
+        ends = linear(_through(layers["project_end"], words).relu(), of_end, None)
+        labels = _through(self.prompt_rep_layer, labels)
+        return starts, ends, linear(labels, last.weight.T.contiguous(), None), labels.float() @ last.bias
+
+    def _token_logits(self, words: Tensor, labels: Tensor, num_words: list[int], num_labels: list[int]) -> list[Tensor]:
+        first, _, module, last = self.scorer["out_mlp"]
+        of_word, of_label, of_both = _parts(first.weight, 3)
+        word, word_factor = _parts(apply_linear(words, self.scorer["proj_token"]), 2)
+        label, label_factor = _parts(apply_linear(labels, self.scorer["proj_label"]), 2)
+        both = _of_pairs(torch.mul, word_factor, label_factor, num_words, num_labels)
+        word, label = linear(word, of_word, first.bias), linear(label, of_label, None)
+        terms = linear(both, of_both, None) + _of_pairs(torch.add, word, label, num_words, num_labels)
+        logits = project(dropout(terms.relu(), module).float(), last)
+        shapes = list(zip(num_words, num_labels, strict=True))
+        of_rows = logits.split([words * labels for words, labels in shapes])
+        return [each.view(*shape, 3) for each, shape in zip(of_rows, shapes, strict=True)]
+
+
+def _parts(rows: Tensor, number: int) -> list[Tensor]:
+    """Columns in equal parts; contiguous, as the products of other rows are slow."""
+    return [part.contiguous() for part in rows.chunk(number, dim=1)]
+
+
+def _of_pairs(
+    operation: Callable[[Tensor, Tensor], Tensor], words: Tensor, labels: Tensor, num_words: list[int],
+    num_labels: list[int],
+) -> Tensor:  # fmt: skip
+    """(pairs, D) results of all pairs of a word and a label of the same sequence."""
+    pairs = zip(words.split(num_words), labels.split(num_labels), strict=True)
+    return torch.cat([operation(word[:, None], label).flatten(0, 1) for word, label in pairs])
+
+
+def _through(mlp: Any, rows: Tensor) -> Tensor:
+    """Linear layers with ReLU and dropout between them."""
+    first, _, module, last = mlp
+    return apply_linear(dropout(apply_linear(rows, first).relu(), module), last)
 
 
 class ExtractionLoss(LossFunction):
@@ -94,7 +120,7 @@ class ExtractionLoss(LossFunction):
 
     def loss(self, outputs: list[Tensor], part: ExtractionBatch, totals: Tensor) -> Loss:
         parts = [
-            F.binary_cross_entropy_with_logits(logits.float(), row.targets.to(logits.device), reduction="sum")
+            F.binary_cross_entropy_with_logits(logits.float(), row.targets, reduction="sum")
             for logits, row in zip(outputs, part.rows, strict=True)
         ]
         total = torch.stack(parts).sum()

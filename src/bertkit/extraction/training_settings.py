@@ -6,9 +6,13 @@ from typing import Literal
 from bertkit.tasks.field_types import AboveZero, Count, Share
 from bertkit.tasks.settings import Settings
 from bertkit.training import TrainingSettings
+from bertkit.training.settings import epochs_of_new_layers
 
-LOOP = TrainingSettings.of(batch_size=16, tokens_per_part=None, learning_rate=5e-5, warmup=0.1)
+LOOP = TrainingSettings.of(batch_size=8, tokens_per_part=None, learning_rate=None, warmup=0.1)
 """Default settings of the loop."""
+
+NARROW = 512
+"""Largest width of encoders with the higher learning rate; measured with 384 (benchmarks/NOTES.md)."""
 
 
 @dataclass(frozen=True)
@@ -18,11 +22,15 @@ class ExtractionTrainingSettings(Settings):
     Parameters
     ----------
     training
-        Settings of the training loop.
+        Settings of the training loop, of which one is special here.
+    learning_rate
+        Peak learning rate of the encoder; by default 3e-4 for encoders up to 512 wide, 5e-5 for wider ones.
     num_epochs
-        Passes over the examples, unless num_steps or minutes set the length of the run.
+        Passes over the examples, unless num_steps or minutes set the length of the run; by default 3, or for few
+        examples more: up to 20, for 500 steps.
     scorer
-        span: scores of spans of up to max_width words; token: scores of words as start, end and inside.
+        token: scores of words as start, end and inside; span: scores of spans of up to max_width words, which take
+        longer to learn.
     num_negatives
         Labels of the data that do not occur in a text, drawn for each text and epoch.
     max_width
@@ -34,13 +42,16 @@ class ExtractionTrainingSettings(Settings):
     """
 
     training: TrainingSettings = LOOP
-    num_epochs: Count = 3
-    scorer: Literal["span", "token"] = "span"
+    num_epochs: Count | None = None
+    scorer: Literal["span", "token"] = "token"
     num_negatives: Count = 10
     max_width: Count = 12
-    layer_rate_factor: AboveZero = 10.0
+    layer_rate_factor: AboveZero = 5.0
     dropout: Share = 0.1
 
-    def of_loop(self, num_examples: int) -> TrainingSettings:
-        """The settings of the training loop."""
-        return self.training.of_epochs(self.num_epochs, num_examples)
+    def of_loop(self, num_examples: int, hidden_size: int) -> TrainingSettings:
+        """The settings of the training loop, for an encoder of a width."""
+        loop, num_epochs = self.training, self.num_epochs
+        if loop.learning_rate is None:
+            loop = loop.changed(learning_rate=3e-4 if hidden_size <= NARROW else 5e-5)
+        return loop.of_epochs(num_epochs or epochs_of_new_layers(-(-num_examples // loop.batch_size)), num_examples)

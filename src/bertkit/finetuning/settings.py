@@ -10,6 +10,7 @@ from bertkit.tasks.settings import Settings
 from bertkit.tokenizer.layout import Layout, OnLong
 from bertkit.training import TrainingSettings
 from bertkit.training.distillation import DistillationSettings
+from bertkit.training.settings import epochs_of_new_layers
 
 PAPER: Mapping[str, Any] = {"learning_rate": 2e-5, "num_epochs": 3}
 """Devlin et al. 2018, appendix A.3, for encoders of width 768 and 1,024."""
@@ -26,11 +27,6 @@ FROM_FITTED_NARROWEST: Mapping[str, Any] = {"learning_rate": 3e-4, "num_epochs":
 
 FROM_DRAWN: Mapping[str, Any] = {"learning_rate": 5e-4, "num_epochs": 3}
 """For a narrow encoder with a randomly initialized head; the number of epochs grows for small data sets."""
-
-FEWEST_STEPS = 500
-"""Minimum number of optimizer steps with a randomly initialized head, within MOST_EPOCHS."""
-MOST_EPOCHS = 20
-"""Maximum number of epochs for small data sets: Mosbach et al. 2021, section 5."""
 
 HEAD_SETTINGS = ("head", "new_head", "max_length", "on_long", "stride", "precision", "seed")
 """Settings on which a fitted head depends."""
@@ -54,10 +50,9 @@ def default_settings(hidden_size: int, num_batches: int, head: str = "fitted") -
     if head != "drawn":
         of_width = FROM_FITTED_NARROWEST if hidden_size <= NARROWEST else FROM_FITTED
         return dict(of_width if hidden_size <= NARROW else PAPER)
-    num_epochs = -(-FEWEST_STEPS // max(num_batches, 1))
     return {
         "learning_rate": (FROM_DRAWN if hidden_size <= NARROW else PAPER)["learning_rate"],
-        "num_epochs": max(PAPER["num_epochs"], min(num_epochs, MOST_EPOCHS)),
+        "num_epochs": epochs_of_new_layers(num_batches),
     }
 
 

@@ -76,7 +76,7 @@ class ContrastView(View):
             section(
                 "Tokens",
                 *(
-                    table(["token", *map(data, tokens)], [["id", *ids]], caption=data(text))
+                    table(["token", *map(data, tokens)], [["id", *map(str, ids)]], caption=data(text))
                     for text, tokens, ids in zip(self.texts, self.tokens, self.input_ids, strict=True)
                 ),
             ),

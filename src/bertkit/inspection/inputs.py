@@ -50,7 +50,7 @@ class InputView(View):
         rows = []
         for index, token in enumerate(self.tokens):
             lengths = [float(np.linalg.norm(self.parts_of_sum[name][index])) for name in names]
-            ids = [int(self.input_ids[index]), index, int(self.token_type_ids[index])]
+            ids = [str(self.input_ids[index]), index, int(self.token_type_ids[index])]
             rows.append([token, *ids, *lengths, *(float(shares[name][index]) for name in names)])
         columns = ["token", "id", "position", "segment", *(f"length of {name}" for name in names),
                    *(f"share of {name}" for name in names)]  # fmt: skip

@@ -103,7 +103,7 @@ class SurpriseView(View):
         return [
             paragraph(
                 f"Pseudo-log-likelihood {self.pseudo_log_likelihood:.2f} nats over {len(self.tokens)} tokens. "
-                f"Each token is predicted while {hidden}; the darker, the less it was expected."
+                f"Each token is predicted while {hidden}; the stronger the color, the less it was expected."
             ),
             shaded_text(
                 "Surprise",
@@ -166,7 +166,7 @@ class LensView(View):
                 column_name="token",
                 written=self.top_tokens,
                 full=1.0,
-                note="The darker, the more probable.",
+                note="The stronger the color, the more probable.",
                 below=details(
                     "First layer with the prediction of the last layer",
                     table(["token", "first layer", "last prediction"], rows),

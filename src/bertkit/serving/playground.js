@@ -12,11 +12,12 @@ async function ask(path, body) {
   const key = document.getElementById("key").value;
   if (key) headers.authorization = "Bearer " + key;
   const options = body === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(body) };
-  const response = await fetch("." + path, options);  // relative: a proxy may put a prefix before it
-  if (response.status === 401) throw new Error("The server asks for an API key: enter it above.");
-  const answer = await response.json();
-  if (!response.ok) throw new Error(typeof answer.error === "string" ? answer.error : answer.error.message);
-  return answer;
+  const failed = (reason) => { throw new Error(reason); };
+  const response = await fetch("." + path, options)  // relative: a proxy may put a prefix before it
+    .catch(() => failed("The server does not answer: see whether it still runs."));
+  if (response.status === 401) failed("The server asks for an API key: enter it above.");
+  const answer = await response.json().catch(() => failed(`Status ${response.status}, without a reason in JSON.`));
+  return response.ok ? answer : failed(answer.error?.message ?? answer.error ?? `Status ${response.status}.`);
 }
 
 function bars(rows) {
@@ -44,6 +45,11 @@ function highlighted(text, spans) {  // characters are code points, as in Python
   }
   parts.push(characters.slice(end).join(""));
   return make("p", {}, ...parts);
+}
+
+function marked(text, entities) {
+  const spans = entities.map((each) => ({ ...each, name: `${each.label} ${percent(each.probability)}` }));
+  return spans.length ? highlighted(text, spans) : make("p", {}, "No entities.");
 }
 
 // Buttons that open pages of the text inside the model, each in a new tab.
@@ -84,7 +90,7 @@ const served = new Map(), PANELS = [
       const dot = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
       const heads = given.map((_, index) => make("th", { scope: "col" }, String(index + 1)));
       const rows = given.map((line, row) =>
-        make("tr", {}, make("th", { scope: "row" }, `${row + 1} ${line}`), ...given.map((_, column) => {
+        make("tr", {}, make("th", { scope: "row", title: line }, make("span", {}, `${row + 1} ${line}`)), ...given.map((_, column) => {
           const value = dot(vectors[row], vectors[column]);
           const cell = make("td", { className: "number" }, value.toFixed(2).replace("-", "\u2212"));
           cell.style.setProperty("--shade", `${(Math.max(0, value) * 45).toFixed(1)}%`);
@@ -121,9 +127,14 @@ const served = new Map(), PANELS = [
   { title: "Entities", kind: "token-classification",
     fields: [["text", "Text", "Ada Lovelace was born in London in 1815."]],
     async run(model, { text }) {
-      const rows = await ask("/entities", { model, inputs: text });
-      const spans = rows.map((row) => ({ ...row, name: `${row.label} ${percent(row.probability)}` }));
-      return spans.length ? highlighted(text, spans) : make("p", {}, "No entities.");
+      return marked(text, await ask("/entities", { model, inputs: text }));
+    } },
+  { title: "Extraction", kind: "zero-shot-extraction",
+    fields: [["text", "Text", "Ada Lovelace was born in London in 1815."],
+      ["labels", "Labels, one on each line", "person\nplace\ndate"]],
+    async run(model, { text, labels }) {
+      const { found } = await ask("/extract", { model, inputs: text, labels: lines(labels) });
+      return marked(text, found.map(({ score, ...span }) => ({ ...span, probability: score })));
     } },
   { title: "Answers", kind: "question-answering",
     fields: [["question", "Question", "Who sat on the mat?"],
@@ -131,7 +142,7 @@ const served = new Map(), PANELS = [
     async run(model, { question, context }) {
       const reply = await ask("/answer", { model, question, context, top_k: 5 });
       const rows = bars(reply.candidates.map((each) => [each.text, each.probability]));
-      if (!reply.answer) return make("div", {}, make("p", {}, "The text has no answer. The nearest:"), rows);
+      if (!reply.answer) return make("div", {}, make("p", {}, "The text has no answer." + (reply.candidates.length ? " The nearest:" : "")), rows);
       return make("div", {}, highlighted(context, [{ ...reply.answer, name: percent(reply.answer.probability) }]), rows);
     } },
   { title: "Writing", kind: "text-generation text2text-generation",

@@ -38,14 +38,12 @@ class RerankBody(TextsBody):
         list[str] | None, Field(description="Texts; the response is that of text-embeddings-inference.")
     ] = None
     raw_scores: Annotated[bool, Field(description="Return logits instead of their sigmoid.")] = False
-    return_text: Annotated[bool, Field(description="With texts: repeat each text in the response.")] = False
+    return_text: Annotated[bool, Field(description="Repeat each text in the response.")] = False
     documents: Annotated[list[TextOrDocument] | None, Field(description="Texts; the response is that of Cohere.")] = (
         None
     )
-    top_n: Annotated[int | None, Field(ge=1, description="With documents: keep the best N.")] = None
-    return_documents: Annotated[bool | None, Field(description="With documents: repeat each text in the response.")] = (
-        None
-    )
+    top_n: Annotated[int | None, Field(ge=1, description="Keep the best N.")] = None
+    return_documents: Annotated[bool, Field(description="As return_text, with Cohere's name.")] = False
     rank_fields: Annotated[list[str] | None, Field(description="Only text: documents are scored by their text.")] = None
 
 
@@ -79,10 +77,11 @@ def ranking(served: ServedModel, body: RerankBody) -> Question:
 
     def ranked(rows: list[np.ndarray], ticket: Ticket) -> Any:
         scores = _first_logits(rows, raw=body.raw_scores)
-        order = np.argsort(-scores, kind="stable").tolist()
+        order = np.argsort(-scores, kind="stable").tolist()[: body.top_n]
+        with_text = body.return_text or body.return_documents
         if body.documents is None:
             return [
-                {"index": index, **({"text": texts[index]} if body.return_text else {}), "score": scores[index]}
+                {"index": index, **({"text": texts[index]} if with_text else {}), "score": scores[index]}
                 for index in order
             ]
         return {
@@ -90,9 +89,9 @@ def ranking(served: ServedModel, body: RerankBody) -> Question:
                 {
                     "index": index,
                     "relevance_score": scores[index],
-                    **({"document": {"text": texts[index]}} if body.return_documents else {}),
+                    **({"document": {"text": texts[index]}} if with_text else {}),
                 }
-                for index in order[: body.top_n]
+                for index in order
             ],
             "model": body.model or served.name,
             "usage": {"prompt_tokens": ticket.num_tokens, "total_tokens": ticket.num_tokens},

@@ -19,10 +19,24 @@ TOKENS_PER_PART_ON_CPU, TOKENS_PER_PART_ON_GPU = 2_048, 8_192
 512 tokens (batches of 32, bfloat16, two cores of an AMD EPYC) takes 4.1 GB with parts of 8,192 tokens and 2.0 GB with
 parts of 2,048, in the same processor time, 151 s. A batch of short texts is one part per core in both cases."""
 
+FEWEST_STEPS = 500
+"""Minimum number of optimizer steps with randomly initialized layers, within MOST_EPOCHS."""
+MOST_EPOCHS = 20
+"""Maximum number of epochs for small data sets: Mosbach et al. 2021, section 5."""
+
 _OF_RECORDS = ("log_every", "save_every", "keep_last", "gradient_checkpointing")
 """Settings of records and memory, without effect on the weights."""
 
 _ADAMW, _LINEAR = AdamWSettings(), Linear()
+
+
+def epochs_of_new_layers(num_batches: int) -> int:
+    """Passes over the examples that train randomly initialized layers: 3, or for few examples more.
+
+    >>> [epochs_of_new_layers(num_batches) for num_batches in (10**6, 47, 7)]
+    [3, 11, 20]
+    """
+    return max(3, min(-(-FEWEST_STEPS // max(num_batches, 1)), MOST_EPOCHS))
 
 
 @dataclass(frozen=True)
