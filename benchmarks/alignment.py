@@ -26,7 +26,7 @@ from bertkit.corpus.documents import read_sentences
 from bertkit.evidence.intervals import bootstrap_interval
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.finetuning.student import student_of
-from bertkit.tasks.alignment import TaughtText
+from bertkit.tasks import TaughtText
 
 NOVELS = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "english_novels"
 SHORTEST, LONGEST = 20, 400  # characters of a sentence

@@ -18,7 +18,8 @@ from pathlib import Path
 from turns import say
 
 from bertkit.generation import load_generator
-from bertkit.sequence_training import SequenceExample, SequenceSettings, SequenceTraining
+from bertkit.sequence_training import SequenceSettings, SequenceTraining
+from bertkit.tasks import SequenceExample
 
 ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
 ONES += "seventeen eighteen nineteen".split()

@@ -15,7 +15,7 @@ from bertkit.objectives.masking import Masked
 from bertkit.randomness import below, key_of, uniform
 from bertkit.tasks import METRICS, Metric
 from bertkit.tasks.field_types import Count, Share
-from bertkit.tasks.task import Loss, Task, exact, mean_of, sums_of
+from bertkit.tasks.loss import Loss, Task, exact, mean_of, sums_of
 from bertkit.tokenizer import Tokenizer
 from bertkit.training import OPTIMIZERS, SCHEDULES, OptimizerSettings, Schedule
 

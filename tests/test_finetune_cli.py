@@ -21,15 +21,18 @@ from bertkit.finetuning.advice import still_falling
 from bertkit.finetuning.prepared_rows import usable_rows
 from bertkit.inference import InferenceReport
 from bertkit.inference.fitting_rows import fitting
-from bertkit.sequence_training import SEQUENCE_TASKS, SequenceSettings
+from bertkit.sequence_training import SequenceSettings
 from bertkit.tasks import (
     TASKS,
     ChoiceQuestion,
+    GenerativeTask,
+    JudgedTask,
     MultiLabelClassification,
     MultipleChoice,
     OrdinalRegression,
     Similarity,
-    judged_tasks,
+    TextTask,
+    tasks_of,
 )
 from bertkit.tasks.example_file import read_train_and_dev
 from bertkit.tokenizer.layout import Layout
@@ -335,7 +338,7 @@ def names_of(command: str, task: str) -> set[str]:
     return {argument.name.removeprefix("--").replace("-", "_") for argument in arguments if argument.show}
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", tasks_of(TextTask))
 def test_command_of_a_task_has_its_options_and_no_others(task: str, capsys: pytest.CaptureFixture[str]) -> None:
     kind = TASKS[task]
     settings = FinetuningSettings().all_values().keys()
@@ -354,14 +357,14 @@ def test_command_of_a_task_has_its_options_and_no_others(task: str, capsys: pyte
 OPTION = {"learning_rate": "--learning-rate", "num_epochs": "--num-epochs"}
 
 
-@pytest.mark.parametrize("task", judged_tasks())
+@pytest.mark.parametrize("task", tasks_of(JudgedTask))
 def test_check_of_a_task_has_its_options_of_reading(task: str) -> None:
     reading = {name for name, option in TASKS[task].options.items() if option.is_of_reading}
     of_check = {"train", "model", "columns", "label_names", "skip_bad", "report", "precision", "device"}
     assert names_of("check", task) == of_check | reading
 
 
-@pytest.mark.parametrize("task", SEQUENCE_TASKS)
+@pytest.mark.parametrize("task", tasks_of(GenerativeTask))
 def test_generative_tasks_take_all_their_settings(task: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert names_of("finetune", task) == SHARED_OPTIONS | SequenceSettings().all_values().keys()
     assert run(["finetune", task, "--help"]) == 0

@@ -27,8 +27,16 @@ from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapte
 from bertkit.finetuning.advice import dev_in_training
 from bertkit.finetuning.network import check_frozen_layers, freeze, model_to_train, rate_factor
 from bertkit.finetuning.sweeps import best_of
-from bertkit.tasks import ChoiceQuestion, Question, SequenceClassification, TaggedText, TextExample, TextSet, task_kind
-from bertkit.tasks.alignment import TaughtText
+from bertkit.tasks import (
+    ChoiceQuestion,
+    Question,
+    SequenceClassification,
+    TaggedText,
+    TaughtText,
+    TextExample,
+    TextSet,
+    task_kind,
+)
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.regression import Regression
 from bertkit.training import Outcome, checkpoints, make_optimizer, read_outcome, write_outcome

@@ -139,6 +139,9 @@ ROWS_OF_TASKS = {
     "similarity": {"query": "a", "positives": ["b"], "negatives": ["c", "d"]},
     "cross-encoder": {"query": "a", "positives": ["b"], "score": 0.5},
     "alignment": {"text": "a"},
+    "seq2seq": {"source": "a", "target": "b"},
+    "causal-language-model": {"text": "a"},
+    "extraction": {"text": "Ada ran", "spans": [{"start": 0, "end": 3, "label": "person"}]},
 }
 
 

@@ -4,7 +4,7 @@ Everything that `ShortOrLong` needs is in its class; the line of the registry is
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,17 +14,29 @@ import pytest
 import torch
 from examples_of_tasks import call
 from scipy import stats
+from test_sequence_training import small_model
 from torch import Tensor
 
 from bertkit import Model, load
 from bertkit.architectures import Network
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.cli import run
+from bertkit.errors import UsageError
 from bertkit.estimators import TextEstimator
 from bertkit.evidence import gather_evidence
 from bertkit.finetuning import Finetuning, FinetuningSettings
-from bertkit.tasks import TASKS, Loss, TextExample, task_kind
+from bertkit.tasks import (
+    TASKS,
+    ExampleFile,
+    GenerativeTask,
+    Loss,
+    LossFunction,
+    SequenceExample,
+    TextExample,
+    task_kind,
+)
 from bertkit.tasks.cross_entropy import OneOfClasses
+from bertkit.tasks.loss import mean_of, sums_of
 from bertkit.tasks.reading.texts import LabelKind
 from bertkit.tasks.regression import Regression, ScorePrediction
 from bertkit.tasks.scoring import OneLabel
@@ -216,3 +228,79 @@ def test_vectors_are_trained_and_evaluated(
     assert model.evaluate(dev)["spearman"] == pytest.approx(expected) == pytest.approx(outcome.metrics["spearman"])
     assert expected > 0.7 and model.sentence_settings.normalize
     assert [one.score for one in model.predict(dev)] == pytest.approx(cosines, abs=1e-5)
+
+
+# ---- a loss function, and a generative task
+
+
+@dataclass(frozen=True)
+class AbsoluteError(LossFunction):
+    """Mean absolute error of (N, 1) logits, and the share of rows with an error below a quarter."""
+
+    shares: ClassVar[tuple[str, ...]] = ("near",)
+
+    def loss(self, outputs: Tensor, part: LabeledBatch, totals: Tensor) -> Loss:
+        errors = (outputs.squeeze(-1) - part.labels).abs()
+        return Loss(mean_of(errors.sum(), totals[0]), sums_of(errors.sum(), (errors < 0.25).sum(), len(errors)))
+
+
+@dataclass(frozen=True)
+class Typical(Regression):
+    """A number for each text, with the least absolute error."""
+
+    name: ClassVar[str] = "typical"
+
+    @classmethod
+    def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
+        return cls()
+
+    @property
+    def loss_function(self) -> AbsoluteError:  # pyrefly: ignore
+        return AbsoluteError()
+
+
+def test_head_is_fitted_and_trained_by_another_loss(
+    monkeypatch: pytest.MonkeyPatch, encoder: Path, tmp_path: Path
+) -> None:
+    """Frozen features predict the median of equal texts, not their mean."""
+    monkeypatch.setitem(TASKS, Typical.name, Typical)
+    train = [TextExample(text, label=label) for text in ("cat", "dog") for label in (0.0, 0.0, 0.0, 0.0, 5.0)]
+    lines: list[str] = []
+    settings = FinetuningSettings.of(num_epochs=2, learning_rate=1e-4, best_by="mean_squared_error")
+    Finetuning(tmp_path / "out", encoder, "typical", settings, log_line=lines.append, compare=False).start(train, train)
+    assert any("frozen features" in line for line in lines)
+    (step, *_) = [
+        row for row in map(json.loads, (tmp_path / "out/run/metrics.jsonl").read_text().splitlines()) if "near" in row
+    ]
+    assert step["near"] == 0.8
+    (prediction,) = load(tmp_path / "out").predict(["cat"])
+    assert abs(prediction.score) < 0.25
+
+
+class Backwards(GenerativeTask):
+    """Each line backwards."""
+
+    name: ClassVar[str] = "backwards"
+    has_sources: ClassVar[bool] = True
+    files: ClassVar[str] = "Lines of text."
+    models: ClassVar[str] = "An encoder-decoder."
+
+    @classmethod
+    def read(cls, file: ExampleFile) -> Iterator[SequenceExample]:
+        for line in Path(file.path).read_text().split():
+            yield SequenceExample(line[::-1], line)
+
+
+def test_generative_task_is_trained_by_its_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
+    monkeypatch.setitem(TASKS, Backwards.name, Backwards)
+    (tmp_path / "lines.txt").write_text("012\n11\n20\n2\n")
+    model, out = small_model(tmp_path / "start"), tmp_path / "out"
+    arguments = ["finetune", "backwards", "--train", str(tmp_path / "lines.txt"), "--model", str(model), "--out",
+                 str(out), "--num-steps", "3", "--batch-size", "2", "--device", "cpu"]  # fmt: skip
+    code, (result,), error = call(capsys, *arguments)
+    assert code == 0 and result["step"] == 3, error
+    assert run(["finetune", "backwards", "--help"]) == 0 and "Lines of text." in capsys.readouterr().out
+    code, (found,), error = call(capsys, "data", str(tmp_path / "lines.txt"), "--task", "backwards")
+    assert code == 0 and found["example"] == {"source": "012", "target": "210"}, error
+    with pytest.raises(UsageError, match="task 'backwards': expected one of sequence-classification, "):
+        task_kind("backwards")

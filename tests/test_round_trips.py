@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from bertkit.tasks.reading import read_labeled_texts, read_questions, read_tagged
-from bertkit.tasks.reading.own_rows import own_row
 from bertkit.tasks.tags import entities_in, spell
 
 TEXTS = [
@@ -24,7 +23,7 @@ def ours(tmp_path: Path) -> Path:
     """The texts as bertkit data writes them."""
     source, path = tmp_path / "source.jsonl", tmp_path / "ours.jsonl"
     source.write_text("".join(json.dumps({"text": text, "labels": spans}) + "\n" for text, spans in TEXTS))
-    path.write_text("".join(json.dumps(own_row(example)) + "\n" for example in read_tagged(source)))
+    path.write_text("".join(json.dumps(example.row()) + "\n" for example in read_tagged(source)))
     return path
 
 
@@ -35,7 +34,7 @@ def spans_of(row: Mapping[str, Any]) -> tuple[str, list[tuple[int, int, str]]]:
 
 def spans_in(path: Path) -> list[tuple[str, list[tuple[int, int, str]]]]:
     """The texts of a file with their spans."""
-    return [spans_of(own_row(example)) for example in read_tagged(path)]
+    return [spans_of(example.row()) for example in read_tagged(path)]
 
 
 def test_our_rows_are_read_as_they_were(ours: Path) -> None:

@@ -23,14 +23,14 @@ from bertkit.errors import BertkitError, DataError, DependencyError, UsageError
 from bertkit.generation import load_generator
 from bertkit.sequence_training import (
     SequenceData,
-    SequenceExample,
     SequenceLoss,
     SequenceSettings,
     SequenceTraining,
-    read_pairs,
     sequence_metrics,
 )
+from bertkit.tasks import SequenceExample
 from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.reading.pairs import read_pairs
 from bertkit.tokenizer.byte_level import train_byte_level
 from bertkit.training import Outcome, Ranks, evaluate
 from bertkit.training.optimizers import AdamWSettings
@@ -334,14 +334,14 @@ def test_command_line_trains_and_generates(
     ("content", "message"),
     [
         ("source\nthe cat\n", "has one column"),
-        ("source,target\nthe cat,\n", "its target is empty"),
+        ("source,target\nthe cat,\n", "pairs.csv, line 2: its target is empty"),
         ("question,answer\na,b\n", "has no known column name"),
     ],
 )
 def test_rejects_invalid_pairs(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "pairs.csv").write_text(content)
     with pytest.raises(DataError, match=message):
-        read_pairs(tmp_path / "pairs.csv")
+        list(read_pairs(tmp_path / "pairs.csv"))
 
 
 def test_rejects_long_targets_and_unfitting_models(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -25,13 +25,13 @@ from bertkit.errors import DataError, UsageError
 from bertkit.finetuning.teaching import taught
 from bertkit.tasks import CrossEncoding, Similarity
 from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.loss import Loss
 from bertkit.tasks.losses.in_batch import InBatch, Masked
 from bertkit.tasks.losses.options import losses_of
 from bertkit.tasks.reading.text_sets import read_text_sets
 from bertkit.tasks.row_feed import RowFeed
 from bertkit.tasks.similarity.rows import Roles
 from bertkit.tasks.similarity.scorer import ComparedVectors, SimilarityScorer
-from bertkit.tasks.task import Loss
 from bertkit.tasks.text_sets import OfTextSets
 from bertkit.tasks.thresholds import average_precision, best_threshold
 from bertkit.tokenizer.layout import Layout

@@ -10,10 +10,10 @@ from cyclopts import Parameter
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
 from bertkit.cli.task_options import HELP, command_attribute, given_options, options_of, summary_of
-from bertkit.tasks import ExampleFile, TextTask, judged_tasks
+from bertkit.tasks import ExampleFile, JudgedTask, tasks_of
 
 
-def _for_task(kind: type[TextTask]) -> Callable[..., None]:
+def _for_task(kind: type[JudgedTask]) -> Callable[..., None]:
     """The command of a task."""
     reading_type = options_of([kind], of_reading=True)
     as_found = reading_type()
@@ -85,5 +85,5 @@ def _for_task(kind: type[TextTask]) -> Callable[..., None]:
 
 
 __getattr__ = command_attribute(
-    "check", lambda: ((task.name, summary_of(task), _for_task(task)) for task in judged_tasks().values())
+    "check", lambda: ((task.name, summary_of(task), _for_task(task)) for task in tasks_of(JudgedTask).values())
 )

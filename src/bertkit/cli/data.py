@@ -55,23 +55,22 @@ def command(
     """
     from bertkit.advice import spelled_alike
     from bertkit.cli.labeled_files import columns_of
-    from bertkit.tasks import ExampleFile, task_kind
+    from bertkit.tasks import ExampleFile, RowTask, task_kind
     from bertkit.tasks.reading import BadRows
     from bertkit.tasks.reading.formats import format_of
     from bertkit.tasks.reading.labels import MULTI_LABEL
-    from bertkit.tasks.reading.own_rows import own_row
 
     if out is not None:
         check_jsonl(out)
         check_not_input(out, file)
     options = given_options(reading)
     if task is not None:
-        task_kind(task)  # an unknown name
+        task_kind(task, RowTask)  # an unknown name
         check_options_of(task, options)
     errors: list[str] = []
     for name in [task] if task is not None else _GUESSED:
         bad_rows, roles = BadRows(skip=True), columns_of(columns)
-        kind = task_kind(name)
+        kind = task_kind(name, RowTask)
         request = ExampleFile(file, True, roles, kind.labels_in(options), bad_rows, options, label_names)
         try:
             examples = list(kind.read(request))
@@ -91,36 +90,21 @@ def command(
         likely = [error for error in errors if not any(reason in error for reason in _OTHER_TASK)]
         reason = likely[-1] if likely else errors[_GUESSED.index("sequence-classification")]
         raise DataError(f"{file} cannot be read for any task; {reason}; --task says why it is not for another one")
-    labels = Counter(label for example in examples for label in _labels(example))
+    labels = Counter(label for example in examples for label in example.labels)
     form = format_of(file)
     facts = {
         "file": str(file), "format": form.name if form else file.suffix.lstrip(".") or "CoNLL", "task": name,
         "num_examples": len(examples), "rows_skipped": len(bad_rows.rows), "num_labels": len(labels),
     }  # fmt: skip
-    emit([facts | {"labels": dict(labels.most_common()), "example": own_row(examples[0])}])
+    emit([facts | {"labels": dict(labels.most_common()), "example": examples[0].row()}])
     for sentence in _doubts(bad_rows, spelled_alike(labels)):
         note(sentence)
     if out is not None:
         import json
 
         with whole_file(out) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as target:
-            target.writelines(json.dumps(own_row(example), ensure_ascii=False) + "\n" for example in examples)
+            target.writelines(json.dumps(example.row(), ensure_ascii=False) + "\n" for example in examples)
         note(f"{out}: {len(examples)} rows")
-
-
-def _labels(example: Any) -> Iterator[str]:
-    """The labels of an example; of tags those of entities, or of words; of answers their number."""
-    from bertkit.tasks.examples import TaggedText
-    from bertkit.tasks.reading.own_rows import own_row
-
-    if isinstance(example, TaggedText):
-        row = own_row(example)
-        yield from row.get("tags", [span["label"] for span in row.get("spans", [])])
-    elif hasattr(example, "answers"):
-        yield f"{len(example.answers)} answers"
-    else:
-        label = getattr(example, "label", None)  # None: a text among others, or alone
-        yield from label if isinstance(label, tuple) else [str(label)] if isinstance(label, str | int) else []
 
 
 def _doubts(bad_rows: "BadRows", alike: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from docstring_parser import parse
 
 from bertkit.cli import misplaced_option
 from bertkit.errors import UsageError
-from bertkit.tasks import TASKS, TextTask
+from bertkit.tasks import TASKS, RowTask
 from bertkit.tasks.settings import Settings
 
 HELP = {
@@ -50,7 +50,7 @@ def command_attribute(name: str, commands: Callable[[], Iterable[tuple[str, str,
     return attribute
 
 
-def options_of(kinds: Iterable[type[TextTask]], *, of_reading: bool = False) -> Any:
+def options_of(kinds: Iterable[type[RowTask]], *, of_reading: bool = False) -> Any:
     """A dataclass with the options of tasks; ``of_reading``: those that decide how labeled files are read."""
     options = [item for kind in kinds for item in kind.options.items() if item[1].is_of_reading or not of_reading]
     arguments = [
@@ -97,7 +97,7 @@ def _help_of(classes: Sequence[type]) -> dict[str, str]:
     return {one.arg_name: one.description or "" for text in reversed(documents) for one in parse(text).params}
 
 
-def summary_of(kind: type[TextTask]) -> str:
+def summary_of(kind: type[RowTask]) -> str:
     """The first paragraph of the docstring of a task."""
     return " ".join((kind.__doc__ or kind.name).partition("\n\n")[0].split())
 

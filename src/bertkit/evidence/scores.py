@@ -22,33 +22,31 @@ def measured_scores(task: TextTask, examples: Sequence[Any], predictions: Sequen
     Raises:
         DataError: a label that is missing or unknown to the task.
     """
-    if isinstance(task, JudgedTask):
-        return bootstrap_scores(task.scoring, _rows(task, examples, predictions))
-    if values := _values(task, examples, predictions):
-        return {name: _mean(of_examples) for name, of_examples in values.items()}
-    if not isinstance(task, OfTextSets) or len({row.score for row in examples}) == 1:
-        return {}
-    return measured_pairs(examples, _scores_of(task, predictions))
+    return measured_difference(task, examples, predictions)
 
 
 def measured_difference(
-    task: TextTask, examples: Sequence[Any], predictions: Sequence[Any], others: Sequence[Any],
+    task: TextTask, examples: Sequence[Any], predictions: Sequence[Any], others: Sequence[Any] | None = None,
     other_task: TextTask | None = None,
 ) -> dict[str, Measured]:  # fmt: skip
     """Scores of predictions minus those of others for the same examples, by name; see `measured_scores`.
 
     Args:
+        others: None: nothing is subtracted.
         other_task: the task that made the others, if its thresholds differ.
     """
     if isinstance(task, JudgedTask):
-        rows, other_rows = (_rows(task, examples, some) for some in (predictions, others))
-        return bootstrap_difference(task.scoring, rows, other_rows)
+        rows = _rows(task, examples, predictions)
+        if others is None:
+            return bootstrap_scores(task.scoring, rows)
+        return bootstrap_difference(task.scoring, rows, _rows(task, examples, others))
     if values := _values(task, examples, predictions):
-        minus = _values(other_task or task, examples, others)
-        return {name: _mean(of_examples - minus[name]) for name, of_examples in values.items()}
+        minus = {} if others is None else _values(other_task or task, examples, others)
+        return {name: _mean(row - minus[name] if minus else row) for name, row in values.items()}
     if not isinstance(task, OfTextSets) or len({row.score for row in examples}) == 1:
         return {}
-    return measured_pairs(examples, _scores_of(task, predictions), _scores_of(task, others))
+    scores_of_others = None if others is None else _scores_of(task, others)
+    return measured_pairs(examples, _scores_of(task, predictions), scores_of_others)
 
 
 def _rows(task: JudgedTask, examples: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:

@@ -11,8 +11,7 @@ from bertkit.architectures import Network
 from bertkit.batch import Batch
 from bertkit.extraction.settings import ExtractionSettings
 from bertkit.extraction.training_data import ExtractionBatch, Row
-from bertkit.tasks import Loss, Task
-from bertkit.tasks.task import mean_of, sums_of
+from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
 from bertkit.transformer.kernels import apply_linear, dropout, linear, project
 
 ENCODER = "token_rep_layer.bert_layer.model."
@@ -111,8 +110,8 @@ def _through(mlp: Any, rows: Tensor) -> Tensor:
     return apply_linear(dropout(apply_linear(rows, first).relu(), module), last)
 
 
-class ExtractionLoss(Task):
-    """Binary cross-entropy of every span, or start, end and inside of every word, for every label; per word.
+class ExtractionLoss(LossFunction):
+    """Binary cross-entropy of every span, or start, end and inside of every word, for every label; nats per word.
 
     Args:
         weight: of what is there, relative to what is not: most is not.
@@ -126,7 +125,6 @@ class ExtractionLoss(Task):
         return torch.tensor([batch.num_words], dtype=torch.float64)
 
     def loss(self, outputs: list[Tensor], part: ExtractionBatch, totals: Tensor) -> Loss:
-        """As `Task.loss`."""
         weight = torch.tensor(self.weight, device=outputs[0].device)
         parts = [
             F.binary_cross_entropy_with_logits(logits.float(), row.targets, reduction="sum", pos_weight=weight)
@@ -134,8 +132,3 @@ class ExtractionLoss(Task):
         ]
         total = torch.stack(parts).sum()
         return Loss(mean_of(total, totals[0]), sums_of(total, part.num_words))
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """The loss in nats per word."""
-        loss, num_words = sums.tolist()
-        return {"loss": loss / max(1.0, num_words)}

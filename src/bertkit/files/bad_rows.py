@@ -1,8 +1,8 @@
 """Unusable rows: an error, or skipped and recorded with file, line and reason."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bertkit.errors import DataError
 from bertkit.files.lines import location
@@ -11,6 +11,10 @@ CHARACTERS_KEPT = 200
 """Maximum number of characters kept of a skipped row."""
 
 _SHOWN = 3  # reasons of skipped rows in messages
+
+
+class BadRow(Exception):
+    """A row that cannot be used, with the part of the error message after the location."""
 
 
 class SkippedRow(NamedTuple):
@@ -56,6 +60,33 @@ class BadRows:
         if not self.skip:
             raise DataError(location(path, line) + why + self.advice)
         self.rows.append(SkippedRow.of(path, line, why, str(row)))
+
+    def usable(
+        self, path: str | Path, rows: Iterable[Any], read: Callable[[Any], Any],
+        shown: Callable[[Any], object] = lambda row: dict(row.values),
+    ) -> Iterator[Any]:  # fmt: skip
+        """The examples of rows with ``line``, ``problem`` and ``path``, one at a time.
+
+        Args:
+            read: makes the example of a row; it raises a `BadRow` for one that cannot be used.
+            shown: what is kept of a skipped row.
+
+        Raises:
+            DataError: no row can be used, or a row that cannot, unless these are skipped.
+        """
+        has_any = False
+        for row in rows:
+            try:
+                if row.problem:
+                    raise BadRow(row.problem)
+                example = read(row)
+            except BadRow as error:
+                self.add(row.path or path, row.line, str(error), shown(row))
+                continue
+            has_any = True
+            yield example
+        if not has_any:
+            raise self.none_left(path)
 
     def note(self, path: str | Path, sentence: str, count: int = 0) -> None:
         """Add a note; with a count, the sentence continues after the number."""

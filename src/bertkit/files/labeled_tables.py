@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError, UsageError
+from bertkit.files.bad_rows import BadRow
 from bertkit.files.lines import Line, extension, location, open_lines
 from bertkit.files.tables import (
     Fields,
@@ -164,28 +165,36 @@ def id_of(values: Mapping[str, Any], name: str = "id") -> str:
     return "" if value is None else str(value).encode("utf-8", "replace").decode()
 
 
-def named_classes(numbers: Sequence[Any], name: str, class_names: Sequence[str] | None) -> tuple[list[str], str]:
-    """Integers as names of classes, and "" or the problem.
+def needed_text(values: Mapping[str, Any], name: str) -> str:
+    """The text in a column.
+
+    Raises:
+        BadRow: there is none.
+    """
+    text, problem = text_of(values, name)
+    if problem:
+        raise BadRow(problem)
+    return text
+
+
+def named_classes(numbers: Sequence[Any], name: str, class_names: Sequence[str] | None) -> list[str]:
+    """Integers as names of classes.
 
     Args:
         class_names: the names of 0, 1, ...; None: not known.
+
+    Raises:
+        BadRow: a number without a name.
     """
     if class_names is None:
-        return (
-            [],
-            f": {name!r} holds integers ({numbers!r:.40}): name them, from 0 on, with class_names=",
-        )
-    results = []
+        raise BadRow(f": {name!r} holds integers ({numbers!r:.40}): name them, from 0 on, with class_names=")
     for number in numbers:
         if type(number) is not int or number >= len(class_names):
-            return (
-                [],
-                f" has {number!r:.40} in {name!r}: expected 0 to {len(class_names) - 1}, the label names in order",
-            )
+            expected = f"0 to {len(class_names) - 1}, the label names in order"
+            raise BadRow(f" has {number!r:.40} in {name!r}: expected {expected}")
         if number < 0:
-            return [], f" has {number} in {name!r}, which means no label: fill it in, or remove the row"
-        results.append(class_names[number])
-    return results, ""
+            raise BadRow(f" has {number} in {name!r}, which means no label: fill it in, or remove the row")
+    return [class_names[number] for number in numbers]
 
 
 def unknown_label(label: str, label_names: Sequence[str]) -> str:

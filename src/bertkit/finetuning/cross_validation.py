@@ -10,7 +10,7 @@ from bertkit.evidence.training_data import TrainingData, training_data_of
 from bertkit.finetuning.fitted_head import FrozenFeatures, best_penalty, folds_of
 from bertkit.finetuning.network import model_to_train
 from bertkit.finetuning.settings import FinetuningSettings
-from bertkit.tasks import judged_tasks, task_kind
+from bertkit.tasks import JudgedTask, task_kind
 
 _FEWEST_ROWS = 10
 _ITERATIONS = 100
@@ -31,7 +31,7 @@ def check_training_data(
 
     Args:
         model: a published model, as the source of frozen features.
-        task: a name of `judged_tasks`.
+        task: the name of a `JudgedTask`.
         options: task options, such as the "levels" of ordinal regression.
         precision: precision of the encoder, "float32" or "bfloat16".
 
@@ -39,7 +39,7 @@ def check_training_data(
         DataError: unusable labels, or fewer than ten rows.
         UsageError: another task.
     """
-    kind = task_kind(task, judged_tasks())
+    kind = task_kind(task, JudgedTask)
     if len(examples) < _FEWEST_ROWS:
         raise DataError(f"there are {len(examples)} rows: expected at least {_FEWEST_ROWS} to compare labels")
     usable, alone = kind.usable(examples)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.architectures import NetworkOutput, prepare
+from bertkit.architectures import prepare
 from bertkit.architectures.tensor_names import module_of
 from bertkit.batch import IGNORED, Batch, LabeledBatch, LabeledEncodings
 from bertkit.checkpoint.checkpoint import Provenance
@@ -27,7 +27,6 @@ from bertkit.tasks.encoded_rows import EncodedRows, encodings_of
 from bertkit.tasks.linear_fit import FEW_SHOT_PENALTY, INVERSE_PENALTIES, minimize
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
-from bertkit.transformer import EncoderOutput
 
 MOST_ROWS = 20_000
 """Feature rows that are enough to fit a head: of larger data, random examples are used until they have as many."""
@@ -58,7 +57,7 @@ def fit_new_head(model: Model, examples: Sequence[Any], precision: str) -> Fitte
         DataError: all examples have the same features.
     """
     task = model.trained.task
-    if task.fitted_by() is None:
+    if task.fitting_loss is None:
         return None
     if task.head in model.checkpoint.trained_heads():
         return FittedHead(0, 0.0, 0, {})
@@ -71,7 +70,7 @@ def fit_new_head(model: Model, examples: Sequence[Any], precision: str) -> Fitte
 def refit_head(model: Model, data: LabeledEncodings) -> None:
     """Refit the last layer to the current encoder, for tasks that do not train it by gradients; else do nothing."""
     task = model.trained.task
-    if task.of_vectors and task.fitted_by() is not None:
+    if task.of_vectors and task.fitting_loss is not None:
         rows = head_features(model, data, "float32")
         part = LabeledBatch(_NO_BATCH, torch.from_numpy(data.labels))
         _set_last_layer(model, *_fit(task, rows, part, _last_layer(model), FEW_SHOT_PENALTY, _ITERATIONS))
@@ -226,14 +225,10 @@ def _fit(
 
 def _loss_of(task: TextTask, part: LabeledBatch) -> Callable[[Tensor], Tensor]:
     """Summed loss as a function of the logits."""
-    task = task.fitted_by() or task
+    assert task.fitting_loss is not None
     labels = part.labels.double() if part.labels.is_floating_point() else part.labels
-    part, totals = replace(part, labels=labels), task.totals(part)
-
-    def loss(logits: Tensor) -> Tensor:
-        return task.loss(NetworkOutput(_NO_OUTPUT, {task.head: logits}), part, totals).value * float(totals[0])
-
-    return loss
+    function, part, totals = task.fitting_loss, replace(part, labels=labels), task.fitting_loss.totals(part)
+    return lambda logits: function.loss(logits, part, totals).value * float(totals[0])
 
 
 def _last_layer(model: Model) -> Any:
@@ -264,5 +259,4 @@ def _some(number: int, encodings: Encodings, task: TextTask) -> np.ndarray:
     return np.sort(order[before < MOST_ROWS])
 
 
-_NO_OUTPUT = EncoderOutput(torch.empty(0, 0), None)
 _NO_BATCH: Any = None

@@ -278,7 +278,7 @@ class Finetuning(ExampleJob):
         task, layout = model.trained.task, model.trained.layout
         encodings = EncodedRows.of(examples).encoded(task, model.tokenizer, layout)
         if self.ranks.is_first:
-            remedy = "raise max_length=" + ", or choose on_long='window'" * task.reads_windows
+            remedy = "raise max_length=" + ", or choose on_long='window'" * (not task.whole)
             InferenceReport.of(encodings, len(examples)).warn_of_cuts(remedy)
         return task.labeled(examples, encodings)
 

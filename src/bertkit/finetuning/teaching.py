@@ -14,8 +14,7 @@ from bertkit.inference import InferenceReport
 from bertkit.inference.vector_cache import kept_scores, kept_vectors
 from bertkit.locate import locate
 from bertkit.model import Model, load
-from bertkit.tasks import TextSet
-from bertkit.tasks.alignment import TaughtText
+from bertkit.tasks import TaughtText, TextSet
 from bertkit.tasks.examples import QUERY
 
 

@@ -77,7 +77,7 @@ def start_run(
 def _check_head(run: Finetuning, train: Sequence[Any]) -> None:
     """Raise a UsageError if frozen features have no head that can predict."""
     task = task_kind(run.task).of_examples(train, run.options)
-    if not task.head or (run.settings.head != "drawn" and task.fitted_by() is not None):
+    if not task.head or (run.settings.head != "drawn" and task.fitting_loss is not None):
         return
     if task.head not in run.new_model(train).checkpoint.trained_heads():
         raise UsageError(

@@ -12,7 +12,7 @@ from bertkit.objectives.pretraining_loss import PretrainingTask
 from bertkit.objectives.sequences import Source, SpecialIds
 from bertkit.objectives.token_blocks import TokenBlocks
 from bertkit.tasks.field_types import ShareAboveZero
-from bertkit.tasks.task import Task
+from bertkit.tasks.loss import Task
 from bertkit.tokenizer import Tokenizer
 
 _EVALUATED_RATE = 0.15

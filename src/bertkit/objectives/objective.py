@@ -11,8 +11,8 @@ from bertkit.architectures import Network
 from bertkit.corpus.shards import TokenShard
 from bertkit.objectives.loader import Corruption
 from bertkit.objectives.sequences import Source, SpecialIds
+from bertkit.tasks.loss import Task
 from bertkit.tasks.settings import Choice
-from bertkit.tasks.task import Task
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import EncoderConfig
 

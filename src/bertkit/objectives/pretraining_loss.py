@@ -14,7 +14,7 @@ from torch import Tensor
 from bertkit.architectures import NetworkOutput
 from bertkit.batch import IGNORED
 from bertkit.objectives.loader import PretrainingBatch
-from bertkit.tasks.task import Loss, Task, exact, mean_of
+from bertkit.tasks.loss import Loss, Task, exact, mean_of
 
 _LM_LOSS, _LM_CORRECT, _LM_COUNT, _NSP_LOSS, _NSP_CORRECT, _NSP_COUNT = range(6)
 

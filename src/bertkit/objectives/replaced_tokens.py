@@ -28,7 +28,7 @@ from bertkit.objectives.pretraining_loss import cross_entropy_sums, masked_lm_me
 from bertkit.objectives.sequences import Sequences
 from bertkit.randomness import key_of, uniform
 from bertkit.tasks.field_types import AboveZero, Range
-from bertkit.tasks.task import Loss, Task, exact, mean_of
+from bertkit.tasks.loss import Loss, Task, exact, mean_of
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import Encoder
 

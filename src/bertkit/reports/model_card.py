@@ -85,7 +85,7 @@ def model_card(
         f"# {base}, fine-tuned for {task.name}\n",
         markdown_table(("", ""), about.items()),
         f"## Use\n\n{usage}\n\n```python\nimport bertkit\n\n"
-        f'model = bertkit.load(".")\nprint(model.predict([{task.card_example(example)}]))\n```\n',
+        f'model = bertkit.load(".")\nprint(model.predict([{example.typical_input}]))\n```\n',
         "## Data\n\n" + _data_table(data) + (f"\n{num_set_aside} rows could not be used.\n" if num_set_aside else ""),
         "## Training\n\n" + markdown_table(("", ""), {**steps, **settings}.items()),
     ]

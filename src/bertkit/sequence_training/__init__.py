@@ -13,13 +13,9 @@ from bertkit.later import on_demand
 if TYPE_CHECKING:
     from bertkit.sequence_training.batches import SequenceBatch as SequenceBatch
     from bertkit.sequence_training.batches import SequenceData as SequenceData
-    from bertkit.sequence_training.examples import SequenceExample as SequenceExample
-    from bertkit.sequence_training.examples import read_pairs as read_pairs
-    from bertkit.sequence_training.examples import read_texts as read_texts
     from bertkit.sequence_training.loss import SequenceLoss as SequenceLoss
     from bertkit.sequence_training.metrics import sequence_metrics as sequence_metrics
     from bertkit.sequence_training.run import SequenceTraining as SequenceTraining
     from bertkit.sequence_training.settings import SequenceSettings as SequenceSettings
-    from bertkit.sequence_training.tasks import SEQUENCE_TASKS as SEQUENCE_TASKS
 
 __getattr__, __dir__ = on_demand(__name__)

@@ -9,12 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.sequence_training.batches import SequenceBatch
-from bertkit.tasks import Loss, Task
-from bertkit.tasks.task import mean_of, sums_of
+from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
 
 
 @dataclass(frozen=True)
-class SequenceLoss(Task):
+class SequenceLoss(LossFunction):
     """Mean cross-entropy over the tokens of a batch, for any number of parts.
 
     With label smoothing the target is ``1 - smoothing`` for the right token, with the rest distributed equally over the
@@ -22,10 +21,6 @@ class SequenceLoss(Task):
     """
 
     label_smoothing: float = 0.0
-
-    def totals(self, batch: SequenceBatch) -> Tensor:
-        """(1,) number of predicted tokens."""
-        return torch.tensor([len(batch.labels)], dtype=torch.float64)
 
     def loss(self, outputs: Any, part: SequenceBatch, totals: Tensor) -> Loss:
         """As `Task.loss`, from logits (T, V), or from the output of `Network`."""

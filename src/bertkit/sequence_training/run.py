@@ -12,11 +12,11 @@ from bertkit.device import resolve_device
 from bertkit.errors import DataError, UsageError
 from bertkit.generation import GenerationSettings, Generator, load_generator
 from bertkit.sequence_training.batches import SequenceData
-from bertkit.sequence_training.examples import SequenceExample
+from bertkit.sequence_training.initial_models import NEW_MODELS, initial_model
 from bertkit.sequence_training.loss import SequenceLoss
 from bertkit.sequence_training.metrics import require_sacrebleu, sequence_metrics
 from bertkit.sequence_training.settings import OF_NEW_MODELS, SequenceSettings
-from bertkit.sequence_training.tasks import NEW_MODELS, SEQUENCE_TASKS
+from bertkit.tasks import GenerativeTask, SequenceExample, task_kind
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.training import ExampleJob, Outcome, Trainer, evaluate
 
@@ -31,7 +31,7 @@ class SequenceTraining(ExampleJob):
     without sacrebleu installed, and a DataError for an example that is longer than the model's positions.
     """
 
-    task: str  # a name of SEQUENCE_TASKS
+    task: str  # the name of a `GenerativeTask`
     model: str = "new"  # a name of NEW_MODELS, or a model to start from; a BERT starts both stacks
     settings: SequenceSettings = field(default_factory=SequenceSettings)
     train: Sequence[SequenceExample] = field(default=(), kw_only=True, repr=False)
@@ -41,8 +41,7 @@ class SequenceTraining(ExampleJob):
         return SequenceLoss().metrics(torch.zeros(3))
 
     def check(self) -> None:
-        if self.task not in SEQUENCE_TASKS:
-            raise UsageError(f"task {self.task!r}: expected one of {', '.join(SEQUENCE_TASKS)}")
+        task_kind(self.task, GenerativeTask)
         super().check()
         if self.model not in NEW_MODELS:
             for name in OF_NEW_MODELS:
@@ -55,7 +54,7 @@ class SequenceTraining(ExampleJob):
 
     def open(self, saved: Path | None) -> Trainer:
         if saved is None:
-            generator = SEQUENCE_TASKS[self.task].create(self.model, self.train, self.settings)
+            generator = initial_model(task_kind(self.task, GenerativeTask), self.model, self.train, self.settings)
         else:
             generator = load_generator(saved)
         self._opened = generator

@@ -8,44 +8,23 @@ Shape letters: S texts, E width of the vectors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
+from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import encode_texts, error_in
+from bertkit.tasks.examples import TaughtText
+from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
 from bertkit.tasks.reading.texts import read_labeled_texts
-from bertkit.tasks.task import Loss, Option, TextTask, mean_of, sums_of
+from bertkit.tasks.task import Option, TextTask
 from bertkit.tasks.text_sets import TEACHER
-from bertkit.tokenizer import Encodings, Tokenizer
-from bertkit.tokenizer.layout import Layout
+from bertkit.tokenizer import Encodings
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bertkit.architectures import Network, NetworkOutput
-    from bertkit.transformer import EncoderOutput
-
-
-@dataclass(frozen=True, eq=False)
-class TaughtText:
-    """A text with its teacher vector."""
-
-    text: str
-    vector: np.ndarray | None = field(default=None, repr=False)  # (E,) float32; None: not known
-    location: str = ""
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The text alone."""
-        return (self.text,)
-
-    @property
-    def num_characters(self) -> int:
-        return len(self.text)
 
 
 @dataclass(frozen=True)
@@ -53,6 +32,14 @@ class VectorPrediction:
     """The vector of a text."""
 
     vector: tuple[float, ...]
+
+
+class VectorLoss(LossFunction):
+    """Squared distance of (S, E) vectors, averaged over texts."""
+
+    def loss(self, outputs: Tensor, part: LabeledBatch, totals: Tensor) -> Loss:
+        loss = (outputs - part.labels).square().sum()
+        return Loss(mean_of(loss, totals[0]), sums_of(loss, len(part.labels)))
 
 
 @dataclass(frozen=True)
@@ -65,10 +52,11 @@ class Alignment(TextTask):
 
     name: ClassVar[str] = "alignment"
     head: ClassVar[str] = ""
+    files: ClassVar[str] = "Texts without labels: csv, tsv, jsonl, parquet or txt."
     of_tokens: ClassVar[bool] = False
     best_by: ClassVar[str] = "vector_error"
     example_type: ClassVar[type] = TaughtText
-    reads_windows: ClassVar[bool] = False
+    whole: ClassVar[str] = "alignment uses one vector per text"
     pipeline: ClassVar[str] = "sentence-similarity"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-4, "num_epochs": 1}
     options: ClassVar[Mapping[str, Option]] = {"teacher": TEACHER}
@@ -107,10 +95,6 @@ class Alignment(TextTask):
             yield TaughtText(example.text, location=example.location)
 
     @classmethod
-    def card_example(cls, example: TaughtText) -> str:
-        return '"A good day."'
-
-    @classmethod
     def example(cls, item: Any, label: Any = None, location: str = "") -> TaughtText:
         """As `TextTask.example`: a text; the label is its vector."""
         if isinstance(item, TaughtText):
@@ -119,29 +103,13 @@ class Alignment(TextTask):
             raise UsageError(f"an example is {item!r:.80}: expected a text")
         return TaughtText(item, None if label is None else np.asarray(label, np.float32), location)
 
-    def encode(
-        self, tokenizer: Tokenizer, examples: Sequence[TaughtText], layout: Layout, first_index: int = 0
-    ) -> Encodings:
-        texts = [example.text for example in examples]
-        return encode_texts(tokenizer, examples, layout, first_index, texts, whole="alignment uses one vector per text")
-
     def labeled(self, examples: Sequence[TaughtText], encodings: Encodings) -> LabeledEncodings:
         """As `TextTask.labeled`: (S, E) vectors of the teacher."""
         return LabeledEncodings(encodings, _vectors(examples), with_vectors=True)
 
-    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
-        """Squared distance of the vectors, averaged over texts."""
-        loss = (self.vectors(outputs) - part.labels).square().sum()
-        return Loss(mean_of(loss, totals[0]), sums_of(loss, len(part.labels)))
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """The loss."""
-        loss, number = sums.tolist()
-        return {"loss": loss / max(number, 1)}
-
-    def read_out(self, network: Network, encoded: EncoderOutput, batch: Batch) -> Tensor:
-        """As `TextTask.read_out`: the sentence vectors."""
-        return network.sentence_vectors(encoded, batch)
+    @property
+    def loss_function(self) -> VectorLoss:
+        return VectorLoss()
 
     def decode(
         self, examples: Sequence[TaughtText], encodings: Encodings, logits: np.ndarray
@@ -190,6 +158,6 @@ def _vectors(examples: Sequence[TaughtText]) -> np.ndarray:
     for example in examples:
         if example.vector is None or example.vector.shape != (vectors or [example.vector])[0].shape:
             has = "no vector" if example.vector is None else f"a vector of shape {example.vector.shape}"
-            raise error_in(example.location, example.text, f"has {has} of a teacher: train with one --teacher")
+            raise example.error(f"has {has} of a teacher: train with one --teacher")
         vectors.append(example.vector)
     return np.stack(vectors).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Cross-entropy loss of one label of C for each row of logits, with weights for labels and label smoothing."""
+"""Cross-entropy of one label of C, or any of C labels, for each row of logits; with weights and label smoothing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import numpy as np
 from bertkit.batch import IGNORED, LabeledBatch
 from bertkit.errors import UsageError
 from bertkit.later import F, torch
-from bertkit.tasks.task import Loss, Option, TextTask, exact, mean_of, sums_of
+from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
+from bertkit.tasks.task import Option, TextTask
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertkit.architectures import Network, NetworkOutput
+    from bertkit.architectures import Network
 
 WEIGHT_OPTIONS: Mapping[str, Option] = {
     "class_weights": Option(str, "balanced, or label=weight,label=weight."),
@@ -45,12 +46,74 @@ class Weighted(TextTask):
         if any(weight <= 0 for weight in self.class_weights):
             raise UsageError(f"class_weights={self.class_weights}: expected numbers above 0")
 
-    def _weights(self, logits: Tensor) -> Tensor | None:
-        return _constants(self.class_weights, logits.dtype, logits.device) if self.class_weights else None
+
+@dataclass(frozen=True)
+class ClassLoss(LossFunction):
+    """Weighted mean of the cross-entropy in nats; rows with the label IGNORED do not count.
+
+    Logits are (N, C), or (N * C, 1) with a score for each choice of a row.
+    """
+
+    class_weights: tuple[float, ...] = ()
+    label_smoothing: float = 0.0
+
+    is_recordable: ClassVar[bool] = True
+
+    def totals(self, batch: LabeledBatch) -> Tensor:
+        """(1,) sum of the label weights."""
+        labels = batch.labels[batch.labels != IGNORED].cpu()
+        if not self.class_weights:
+            return torch.tensor([len(labels)], dtype=torch.float64)
+        return torch.tensor(self.class_weights, dtype=torch.float64)[labels].sum()[None]
+
+    def loss(self, outputs: Tensor, part: LabeledBatch, totals: Tensor) -> Loss:
+        labels, weights = part.labels, _constants(self.class_weights, outputs)
+        logits = outputs.view(len(labels), -1) if outputs.shape[1] == 1 else outputs
+        loss = F.cross_entropy(
+            logits, labels, weights, reduction="sum", ignore_index=IGNORED, label_smoothing=self.label_smoothing
+        )
+        correct, number = (logits.detach().argmax(dim=-1) == labels).sum(), (labels != IGNORED).sum()
+        counted = number if weights is None else weights[labels.clamp(min=0)].where(labels != IGNORED, 0.0).sum()
+        return Loss(mean_of(loss, totals[0]), sums_of(loss, correct, number, counted))
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """Loss and accuracy."""
+        loss, correct, number, weights = sums.tolist()
+        return {"loss": loss / (weights or 1.0), "accuracy": correct / max(number, 1)}
+
+
+@dataclass(frozen=True)
+class LabelSetLoss(LossFunction):
+    """Binary cross-entropy in nats of (N, C) logits, the mean over rows and labels.
+
+    Weights apply to the rows with a label, in its loss; label smoothing moves targets away from 0 and 1 by half of it.
+    """
+
+    class_weights: tuple[float, ...] = ()
+    label_smoothing: float = 0.0
+
+    is_recordable: ClassVar[bool] = True
+    shares: ClassVar[tuple[str, ...]] = ("decision_accuracy",)
+
+    def totals(self, batch: LabeledBatch) -> Tensor:
+        """(1,) rows times labels."""
+        return torch.tensor([batch.labels.numel()], dtype=torch.float64)
+
+    def loss(self, outputs: Tensor, part: LabeledBatch, totals: Tensor) -> Loss:
+        targets = part.labels * (1 - self.label_smoothing) + self.label_smoothing / 2
+        weights = _constants(self.class_weights, outputs)
+        loss = F.binary_cross_entropy_with_logits(outputs, targets, pos_weight=weights, reduction="sum")
+        correct = ((outputs.detach() > 0) == (part.labels > 0.5)).sum()
+        return Loss(mean_of(loss, totals[0]), sums_of(loss, correct, targets.numel()))
+
+
+def _constants(numbers: tuple[float, ...], like: Tensor) -> Tensor | None:
+    """Numbers with the type and device of a tensor; None without any."""
+    return _constants_on(numbers, like.dtype, like.device) if numbers else None
 
 
 @lru_cache(maxsize=16)
-def _constants(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def _constants_on(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Numbers on a device, copied once."""
     with torch.inference_mode(False):
         return torch.tensor(numbers, dtype=dtype, device=device)
@@ -58,13 +121,12 @@ def _constants(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.dev
 
 @dataclass(frozen=True)
 class OneOfClasses(Weighted):
-    """One label of C for each row of logits, of a sequence or token; rows with the label IGNORED do not count."""
+    """One label of C for each row of logits, of a sequence or token."""
 
     temperature: float = 1.0  # logits are divided by it in predictions
     threshold: float = 0.0  # what is predicted has a higher probability; both from `bertkit calibrate`
 
-    is_recordable: ClassVar[bool] = True
-    has_soft_labels: ClassVar[bool] = True  # as `TextTask.has_soft_labels`
+    has_soft_labels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,28 +140,9 @@ class OneOfClasses(Weighted):
         logits = super().logits_of(network, rows)
         return logits if self.temperature == 1 else logits / self.temperature
 
-    def totals(self, batch: LabeledBatch) -> Tensor:
-        """(1,) sum of the label weights."""
-        labels = batch.labels[batch.labels != IGNORED].cpu()
-        if not self.class_weights:
-            return torch.tensor([len(labels)], dtype=torch.float64)
-        return torch.tensor(self.class_weights, dtype=torch.float64)[labels].sum()[None]
-
-    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
-        """Weighted mean of the cross-entropy in nats."""
-        logits, labels = exact(outputs.logits[self.head]), part.labels
-        weights, smoothing = self._weights(logits), self.label_smoothing
-        loss = F.cross_entropy(
-            logits, labels, weights, reduction="sum", ignore_index=IGNORED, label_smoothing=smoothing
-        )
-        correct, number = (logits.detach().argmax(dim=-1) == labels).sum(), (labels != IGNORED).sum()
-        counted = number if weights is None else weights[labels.clamp(min=0)].where(labels != IGNORED, 0.0).sum()
-        return Loss(mean_of(loss, totals[0]), sums_of(loss, correct, number, counted))
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Loss and accuracy."""
-        loss, correct, number, weights = sums.tolist()
-        return {"loss": loss / (weights or 1.0), "accuracy": correct / max(number, 1)}
+    @property
+    def loss_function(self) -> ClassLoss:
+        return ClassLoss(self.class_weights, self.label_smoothing)
 
 
 def weights_asked_for(

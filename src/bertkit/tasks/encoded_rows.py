@@ -32,7 +32,7 @@ class EncodedRows(Sequence[Any]):
 
     def encoded(self, task: TextTask, tokenizer: Tokenizer, layout: Layout) -> Encodings:
         """The encodings of all examples, as of `TextTask.encode`."""
-        key = type(task).encode, task.sequence_form, layout, tokenizer
+        key = type(task).sequences, type(task).encode, task.of_tokens, task.sequence_form, layout, tokenizer
         for other, encodings in self._kept:
             if other == key:
                 return encodings

@@ -1,4 +1,5 @@
-"""Examples: texts and pairs with labels, words with tags, questions about a text, questions with choices.
+"""Kinds of rows: texts and pairs with labels, words with tags, questions about a text, questions with choices, texts
+with positives and negatives, texts with vectors, pairs of source and target.
 
 ``location`` is the file and line for errors, such as "train.conll, line 17". Unknown values are None.
 """
@@ -6,11 +7,13 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from bertkit.errors import DataError, OverLengthError, UsageError
+from bertkit.tasks.tags import entities_in, guess_scheme, notation_of, spell
+from bertkit.tasks.words import words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.layout import Layout
@@ -18,8 +21,45 @@ from bertkit.tokenizer.layout import Layout
 Label = str | float | tuple[str, ...]
 
 
+class Example:
+    """A row for a task: a frozen dataclass."""
+
+    __slots__ = ()
+    typical_input: ClassVar[str]  # Python code of an input for prediction, for model cards
+    if TYPE_CHECKING:
+
+        @property
+        def location(self) -> str:
+            """File and line, for errors."""
+            ...
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Its texts, equal for repeated rows; the first one names it in errors."""
+        raise NotImplementedError
+
+    @property
+    def num_characters(self) -> int:
+        """Length of its texts as they are encoded."""
+        return sum(map(len, self.texts))
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of its labels, to count."""
+        label = getattr(self, "label", None)
+        return list(label) if isinstance(label, tuple) else [str(label)] if isinstance(label, str | int) else []
+
+    def row(self) -> dict[str, Any]:
+        """The row of a jsonl file that is read as an equal example, without its location."""
+        raise NotImplementedError
+
+    def error(self, problem: str) -> DataError:
+        """An error that names its file and line, or else its first text."""
+        return DataError(f"{self.location or repr(self.texts[0][:60])}: {problem}")
+
+
 @dataclass(frozen=True)
-class TextExample:
+class TextExample(Example):
     """A text, or a pair of texts, with its label."""
 
     text: str
@@ -29,22 +69,26 @@ class TextExample:
     id: str = field(default="", repr=False, compare=False)  # repeated in predictions; not part of the data's digest
 
     @property
+    def typical_input(self) -> str:  # pyrefly: ignore
+        """As `Example.typical_input`: a text, or a pair."""
+        return '"A good day."' if self.pair is None else '("A good day.", "The day is good.")'
+
+    @property
     def texts(self) -> tuple[str, ...]:
         """The text, or both texts of the pair."""
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
-    @property
-    def num_characters(self) -> int:
-        return sum(map(len, self.texts))
-
-    def error(self, problem: str) -> DataError:
-        """An error that names the example's file and line, or else its text."""
-        return DataError(f"{self.location or repr(self.text[:60])}: {problem}")
+    def row(self) -> dict[str, Any]:
+        label = list(self.label) if isinstance(self.label, tuple) else self.label
+        row = _row_of(self) | {"text": self.text} | ({} if self.pair is None else {"pair": self.pair})
+        return row | {"labels" if isinstance(label, list) else "label": label}
 
 
 @dataclass(frozen=True, slots=True)
-class TaggedText:
+class TaggedText(Example):
     """A text, the character spans of its words, and a tag for each word."""
+
+    typical_input: ClassVar[str] = '"Ada Lovelace was born in London."'
 
     text: str
     words: tuple[Span, ...] | None = None  # None: split by the task
@@ -58,13 +102,34 @@ class TaggedText:
         return (self.text,)
 
     @property
-    def num_characters(self) -> int:
-        return len(self.text)
+    def labels(self) -> list[str]:
+        """Types of its entities, or the labels of its words."""
+        row = self.row()
+        return row.get("tags", [span["label"] for span in row.get("spans", [])])
+
+    def row(self) -> dict[str, Any]:
+        """As `Example.row`; tags that spell entities become spans, and words other than those of the rule "punctuation"
+        are in "word_spans"."""
+        words, tags = self.words or (), self.tags or ()
+        row = _row_of(self) | {"text": self.text}
+        scheme = guess_scheme({*tags, "O"})
+        entities = entities_in(tags, scheme, notation_of({*tags, "O"}, scheme))
+        if spell(entities, len(words), "BIO") == list(tags):
+            row["spans"] = [
+                {"start": words[first][0], "end": words[end - 1][1], "label": label} for first, end, label in entities
+            ]
+        else:
+            row["tags"] = list(tags)
+        if "tags" in row or words != words_of(self.text, "punctuation"):
+            row["word_spans"] = [list(word) for word in words]
+        return row
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Question(Example):
     """A question about a text, and the character spans of its true answers in the text, () if there are none."""
+
+    typical_input: ClassVar[str] = '("Who wrote it?", "It was written by Ada Lovelace.")'
 
     question: str
     context: str
@@ -78,8 +143,16 @@ class Question:
         return self.question, self.context
 
     @property
-    def num_characters(self) -> int:
-        return len(self.question) + len(self.context)
+    def labels(self) -> list[str]:
+        """The number of its answers."""
+        return [f"{len(self.answers or ())} answers"]
+
+    def row(self) -> dict[str, Any]:
+        answers = [
+            {"text": text, "answer_start": start}
+            for text, (start, _) in zip(self.answer_texts, self.answers or (), strict=True)
+        ]
+        return _row_of(self) | {"question": self.question, "context": self.context, "answers": answers}
 
     @property
     def answer_texts(self) -> list[str]:
@@ -88,8 +161,10 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceQuestion:
+class ChoiceQuestion(Example):
     """A question, or the beginning of a text, and its choices; ``label`` is the index of the right one."""
+
+    typical_input: ClassVar[str] = '("The sky is", ["blue", "a table"])'
 
     context: str
     choices: tuple[str, ...]
@@ -106,14 +181,19 @@ class ChoiceQuestion:
     def num_characters(self) -> int:
         return sum(len(self.context) + len(choice) for choice in self.choices)
 
+    def row(self) -> dict[str, Any]:
+        return _row_of(self) | {"context": self.context, "choices": list(self.choices), "label": self.label}
+
 
 QUERY, POSITIVE, NEGATIVE = 0, 1, 2
 """Roles of the texts of a `TextSet`."""
 
 
 @dataclass(frozen=True, slots=True)
-class TextSet:
+class TextSet(Example):
     """A text with positives and negatives, or a scored pair."""
+
+    typical_input: ClassVar[str] = '("A good day.", "The day is good.")'
 
     query: str
     positives: tuple[str, ...] = ()  # (): the text itself, encoded twice with different dropout masks
@@ -140,9 +220,9 @@ class TextSet:
         scores = self.scores if self.score is None else (self.score,) * (len(self.texts) - 1)
         return scores or tuple(float(role == POSITIVE) for role in self.roles[1:])
 
-    @property
-    def num_characters(self) -> int:
-        return sum(map(len, self.texts))
+    def row(self) -> dict[str, Any]:
+        names = ("query", "positives", "negatives", "score", "scores")
+        return {name: value for name in names if (value := getattr(self, name)) not in (None, ())}
 
     def with_positive(self) -> Self:
         """This row; without a positive, a DataError."""
@@ -150,32 +230,71 @@ class TextSet:
             raise self.error("has no second text, to compare the first one with: give every row two")
         return self
 
-    def error(self, problem: str) -> DataError:
-        """An error that names the row's file and line, or else its query."""
-        return error_in(self.location, self.query, problem)
+
+@dataclass(frozen=True, eq=False)
+class TaughtText(Example):
+    """A text with its teacher vector."""
+
+    typical_input: ClassVar[str] = '"A good day."'
+
+    text: str
+    vector: np.ndarray | None = field(default=None, repr=False)  # (E,) float32; None: not known
+    location: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text alone."""
+        return (self.text,)
+
+    def row(self) -> dict[str, Any]:
+        return {"text": self.text}
 
 
-def error_in(location: str, text: str, problem: str) -> DataError:
-    """An error that names the file and line of an example, or else its text."""
-    return DataError(f"{location or repr(text[:60])}: {problem}")
+@dataclass(frozen=True)
+class SequenceExample(Example):
+    """A target with its source; texts for a language model have no source."""
+
+    target: str
+    source: str | None = None
+    location: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The source, if there is one, and the target."""
+        return (self.target,) if self.source is None else (self.source, self.target)
+
+    def row(self) -> dict[str, Any]:
+        return {"text": self.target} if self.source is None else {"source": self.source, "target": self.target}
 
 
-def encode_texts(
-    tokenizer: Tokenizer, examples: Sequence[Any], layout: Layout, first_index: int, texts: Sequence[str],
-    pairs: Sequence[str] | None = None, *, example_of: Sequence[int] | None = None, with_offsets: bool = False,
-    whole: str = "",
+def _row_of(example: Any) -> dict[str, Any]:
+    """The id of an example, if it has one, as the beginning of its row."""
+    return {"id": example.id} if example.id else {}
+
+
+class Sequences(NamedTuple):
+    """The sequences of examples, in order."""
+
+    texts: Sequence[str]
+    pairs: Sequence[str] | None = None  # their second texts
+    example_of: Sequence[int] | None = None  # index of the example of each; None: each example has one
+
+
+def encode_sequences(
+    tokenizer: Tokenizer, examples: Sequence[Any], layout: Layout, first_index: int, sequences: Sequences, *,
+    with_offsets: bool = False, whole: str = "",
 ) -> Encodings:  # fmt: skip
-    """The encodings of texts of examples, each alone or with one of ``pairs``; ``text_index`` is that of the example.
+    """The encodings of the sequences of examples; ``text_index`` is that of the example.
 
     Args:
         first_index: index of the first example, for errors.
-        example_of: index of the example of each text; None: one text per example, in order.
         whole: why texts are not split into windows; "": they may be.
 
     Raises:
         OverLengthError: an example is too long; the message has its file and line, or else its index.
         UsageError: windows, with ``whole``.
     """
+    texts, pairs, example_of = sequences
     if whole and layout.on_long == "window":
         raise UsageError(f"{whole}: use on_long='truncate' or 'error'")
     try:

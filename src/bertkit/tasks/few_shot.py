@@ -19,9 +19,11 @@ from bertkit.compiled import compiled
 from bertkit.errors import UsageError
 from bertkit.later import torch
 from bertkit.randomness import below, in_random_order, key_of
+from bertkit.tasks.cross_entropy import ClassLoss
 from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
 from bertkit.tasks.sequence_classification import SequenceClassification
-from bertkit.tasks.task import Loss, Option, mean_of, sums_of
+from bertkit.tasks.task import Option
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,36 +100,38 @@ class FewShotClassification(SequenceClassification):
         """See `TextTask.of_published`: no published model has this head."""
         return None
 
-    def fitted_by(self) -> SequenceClassification:
-        """See `TextTask.fitted_by`: logistic regression."""
-        return SequenceClassification(self.label_names, num_vectors=1)
+    @property
+    def loss_function(self) -> ContrastLoss:  # pyrefly: ignore
+        return ContrastLoss()
+
+    @property
+    def fitting_loss(self) -> ClassLoss:
+        """As `TextTask.fitting_loss`: logistic regression."""
+        return ClassLoss()
+
+
+class ContrastLoss(LossFunction):
+    """Supervised contrastive loss of (N, D) vectors of length 1, in nats: negative log-likelihood of the other texts
+    with the same label among the batch, by cosine; the mean over those, then over the texts that have any.
+
+    ``nearest_accuracy`` is the share of texts whose nearest text in the batch has the same label.
+    """
+
+    of_vectors: ClassVar[bool] = True
+    shares: ClassVar[tuple[str, ...]] = ("nearest_accuracy",)
 
     def totals(self, batch: LabeledBatch) -> Tensor:
         """(1,) number of texts with another text of the same label in the batch."""
         return torch.tensor([_same(batch.labels).any(dim=-1).sum()], dtype=torch.float64)
 
-    def loss(self, outputs: Any, part: LabeledBatch, totals: Tensor) -> Loss:
-        """Supervised contrastive loss of (N, D) vectors of length 1, in nats: negative log-likelihood of the other
-        texts with the same label among the batch, by cosine; the mean over those, then over the texts that have any."""
-        loss, is_nearest = contrast(outputs, part.labels)
-        return Loss(mean_of(loss, totals[0]), sums_of(loss, is_nearest, totals[0]))
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Loss, and the share of texts whose nearest text in the batch has the same label."""
-        loss, nearest, number = sums.tolist()
-        return {"loss": loss / max(number, 1), "nearest_accuracy": nearest / max(number, 1)}
-
-
-def contrast(vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Loss of (N, D) vectors of length 1 with (N,) labels, summed over texts; and the number of texts whose nearest
-    text has the same label."""
-    same = _same(labels)
-    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    scores = (vectors @ vectors.T / TEMPERATURE).masked_fill(itself, float("-inf"))  # (N, N)
-    log_shares = scores.log_softmax(dim=-1).masked_fill(~same, 0.0)
-    loss = -(log_shares.sum(dim=-1) / same.sum(dim=-1).clamp(min=1)).sum()
-    nearest = scores.detach().argmax(dim=-1, keepdim=True)
-    return loss, same.gather(-1, nearest).sum()
+    def loss(self, outputs: Tensor, part: LabeledBatch, totals: Tensor) -> Loss:
+        same = _same(part.labels)
+        itself = torch.eye(len(same), dtype=torch.bool, device=same.device)
+        scores = (outputs @ outputs.T / TEMPERATURE).masked_fill(itself, float("-inf"))  # (N, N)
+        log_shares = scores.log_softmax(dim=-1).masked_fill(~same, 0.0)
+        loss = -(log_shares.sum(dim=-1) / same.sum(dim=-1).clamp(min=1)).sum()
+        nearest = same.gather(-1, scores.detach().argmax(dim=-1, keepdim=True)).sum()
+        return Loss(mean_of(loss, totals[0]), sums_of(loss, nearest, totals[0]))
 
 
 def _same(labels: Tensor) -> Tensor:

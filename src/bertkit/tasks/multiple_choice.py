@@ -11,26 +11,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bertkit.batch import LabeledBatch, LabeledEncodings
-from bertkit.errors import DataError, UsageError
-from bertkit.later import F
+from bertkit.batch import LabeledEncodings
+from bertkit.errors import UsageError
+from bertkit.tasks.cross_entropy import ClassLoss
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import ChoiceQuestion, encode_texts, error_in
+from bertkit.tasks.examples import ChoiceQuestion, Sequences
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.reading.choices import read_choices
 from bertkit.tasks.sentence_vectors import OnSentenceVectors
-from bertkit.tasks.task import Loss, exact, mean_of, sums_of
-from bertkit.tokenizer import Encodings, Tokenizer
-from bertkit.tokenizer.layout import Layout
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from bertkit.architectures import NetworkOutput
+from bertkit.tokenizer import Encodings
 
 _SMALLEST = 1e-16  # probability, in the loss of predictions
 _SMALLEST_SHARE = 1e-6  # share of an index that is never correct in training
@@ -53,8 +46,7 @@ class MultipleChoice(OnSentenceVectors):
     head: ClassVar[str] = "multiple_choice"
     of_tokens: ClassVar[bool] = False
     example_type: ClassVar[type] = ChoiceQuestion
-    reads_windows: ClassVar[bool] = False
-    is_recordable: ClassVar[bool] = True
+    whole: ClassVar[str] = "a choice cannot be split into windows"
     best_by: ClassVar[str] = "accuracy"
     pipeline: ClassVar[str] = "multiple-choice"
 
@@ -69,14 +61,8 @@ class MultipleChoice(OnSentenceVectors):
         return read_choices(file.path, labeled=file.labeled, bad_rows=file.bad_rows)
 
     @classmethod
-    def card_example(cls, example: ChoiceQuestion) -> str:
-        return '("The sky is", ["blue", "a table"])'
-
-    @classmethod
     def of_examples(cls, examples: Sequence[ChoiceQuestion], options: Mapping[str, Any]) -> Self:
-        cls.check_options(options)
-        if not examples:
-            raise DataError("no examples to train on: expected at least one")
+        cls.check_options(options, examples)
         return cls()
 
     @classmethod
@@ -106,25 +92,17 @@ class MultipleChoice(OnSentenceVectors):
             raise UsageError(f"choices are {choices!r:.80}: expected a list of strs")
         if label is not None and not (isinstance(label, Real) and float(label).is_integer()):
             problem = f"the right choice is {label!r:.60}: expected a number from 0 to {len(choices) - 1}"
-            raise error_in(location, context, problem)
+            raise ChoiceQuestion(context, (), location=location).error(problem)
         return ChoiceQuestion(context, tuple(choices), None if label is None else int(float(label)), location=location)
 
-    def encode(
-        self, tokenizer: Tokenizer, examples: Sequence[ChoiceQuestion], layout: Layout, first_index: int = 0
-    ) -> Encodings:
-        """See `TextTask.encode`: a sequence for each choice."""
+    def sequences(self, examples: Sequence[ChoiceQuestion]) -> Sequences:
+        """As `TextTask.sequences`: one for each choice, or over sentence vectors one for the context and one for the
+        choice."""
+        pairs = [(example.context, choice) for example in examples for choice in example.choices]
         example_of = [number for number, example in enumerate(examples) for _ in example.choices]
-        texts, choices = (
-            [examples[number].context for number in example_of],
-            [choice for example in examples for choice in example.choices],
-        )
-        if self.num_vectors == 2:  # context and choice are separate, consecutive sequences
-            texts, choices = [text for pair in zip(texts, choices, strict=True) for text in pair], None
-            example_of = [number for number in example_of for _ in range(2)]
-        return encode_texts(
-            tokenizer, examples, layout, first_index, texts, choices, example_of=example_of,
-            whole="a choice cannot be split into windows",
-        )  # fmt: skip
+        if self.num_vectors == 2:
+            return Sequences([text for pair in pairs for text in pair], None, np.repeat(example_of, 2).tolist())
+        return Sequences([context for context, _ in pairs], [choice for _, choice in pairs], example_of)
 
     def labeled(self, examples: Sequence[ChoiceQuestion], encodings: Encodings) -> LabeledEncodings:
         """See `TextTask.labeled`: (N,) indices of the right choices.
@@ -136,7 +114,7 @@ class MultipleChoice(OnSentenceVectors):
         for example in examples:
             if len(example.choices) != num_choices:
                 problem = f"has {len(example.choices)} choices, the first question has {num_choices}"
-                raise error_in(example.location, example.context, f"{problem}: give it as many, or remove it")
+                raise example.error(f"{problem}: give it as many, or remove it")
         return LabeledEncodings(encodings, _labels(examples), group_size=num_choices * max(self.num_vectors, 1))
 
     @property
@@ -148,17 +126,9 @@ class MultipleChoice(OnSentenceVectors):
         """See `TextTask.over_vectors`: scores a choice by its vector and the context's."""
         return replace(self, num_vectors=2, label_names=("score",))
 
-    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
-        """Cross-entropy in nats over the choices, the mean over questions."""
-        logits = exact(outputs.logits[self.head]).view(len(part.labels), -1)  # (N, C)
-        loss = F.cross_entropy(logits, part.labels, reduction="sum")
-        correct = (logits.detach().argmax(dim=-1) == part.labels).sum()
-        return Loss(mean_of(loss, totals[0]), sums_of(loss, correct, len(logits)))
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Loss and accuracy."""
-        loss, correct, number = sums.tolist()
-        return {"loss": loss / max(number, 1), "accuracy": correct / max(number, 1)}
+    @property
+    def loss_function(self) -> ClassLoss:
+        return ClassLoss()
 
     def decode(
         self, examples: Sequence[ChoiceQuestion], encodings: Encodings, logits: np.ndarray
@@ -218,6 +188,5 @@ def _labels(examples: Sequence[ChoiceQuestion]) -> np.ndarray:
     for example in examples:
         label, number = example.label, len(example.choices)
         if label is None or not 0 <= label < number:
-            problem = f"the right choice is {label}: expected a number from 0 to {number - 1}"
-            raise error_in(example.location, example.context, problem)
+            raise example.error(f"the right choice is {label}: expected a number from 0 to {number - 1}")
     return np.array([example.label for example in examples], np.int64)

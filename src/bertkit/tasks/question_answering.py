@@ -15,24 +15,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from bertkit.batch import LabeledBatch, LabeledEncodings
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import UsageError
 from bertkit.later import F
 from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import Question, encode_texts, error_in
+from bertkit.tasks.examples import Question
+from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
 from bertkit.tasks.reading.questions import read_questions
 from bertkit.tasks.spans import BestSpans, Windows, best_spans, windows_of
-from bertkit.tasks.task import Loss, Option, TextTask, exact, mean_of, sums_of
+from bertkit.tasks.task import Option, TextTask
 from bertkit.tasks.words import words_of
-from bertkit.tokenizer import Encodings, Tokenizer
+from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.encoding import Span
-from bertkit.tokenizer.layout import Layout, OnLong
+from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.ragged import ranges
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bertkit.architectures import NetworkOutput
 
 _MOST_CANDIDATES = 1_000
 """Maximum number of candidates: each uses memory for every question of a batch."""
@@ -61,6 +60,20 @@ class AnswerPrediction:
     no_answer_margin: float  # score of "no answer" minus that of the best candidate
 
 
+class SpanLoss(LossFunction):
+    """Cross-entropy in nats over the tokens of a sequence, averaged over start and end and over sequences; the accuracy
+    is the share of sequences whose start and end are right."""
+
+    shares: ClassVar[tuple[str, ...]] = ("accuracy",)
+
+    def loss(self, outputs: Tensor, part: LabeledBatch, totals: Tensor) -> Loss:
+        """As `LossFunction.loss`, from (T, 2) logits."""
+        logits, labels = part.batch.pad(outputs, float("-inf")).transpose(1, 2), part.labels  # (S, 2, L)
+        loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="sum") / 2
+        correct = (logits.detach().argmax(dim=-1) == labels).all(dim=-1).sum()
+        return Loss(mean_of(loss, totals[0]), sums_of(loss, correct, len(labels)))
+
+
 @dataclass(frozen=True)
 class QuestionAnswering(TextTask):
     """The span of a context that answers a question."""
@@ -74,6 +87,7 @@ class QuestionAnswering(TextTask):
     head: ClassVar[str] = "question_answering"
     of_tokens: ClassVar[bool] = True
     example_type: ClassVar[type] = Question
+    files: ClassVar[str] = "Questions with answers: SQuAD json, csv, tsv, jsonl or parquet."
     on_long: ClassVar[OnLong] = "window"
     pipeline: ClassVar[str] = "question-answering"
     peft_type: ClassVar[str | None] = "QUESTION_ANS"
@@ -89,10 +103,6 @@ class QuestionAnswering(TextTask):
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[Question]:
         return read_questions(file.path, labeled=file.labeled, columns=file.columns, bad_rows=file.bad_rows)
-
-    @classmethod
-    def card_example(cls, example: Question) -> str:
-        return '("Who wrote it?", "It was written by Ada Lovelace.")'
 
     def advice_on(self, train: Sequence[Question]) -> str | None:
         """Advice if no training question has an answer."""
@@ -126,9 +136,7 @@ class QuestionAnswering(TextTask):
             options: "max_answer_length", tokens; by default 30, or twice the number of words of the 99th percentile of
                 answers. "num_candidates".
         """
-        cls.check_options(options)
-        if not examples:
-            raise DataError("no examples to train on: expected at least one")
+        cls.check_options(options, examples)
         no_answer, lengths = False, [0]
         for example in examples:
             no_answer |= not _answers_of(example)
@@ -145,48 +153,12 @@ class QuestionAnswering(TextTask):
             return item
         if not (isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(text, str) for text in item)):
             raise UsageError(f"an example is {item!r:.80}: expected a question and its context, two strs")
-        question, context = item
-        answers: tuple[Span, ...] | None = ()
-        match label:
-            case None:
-                answers = None
-            case "" | () | ("", _):
-                pass
-            case str():
-                start = context.find(label)
-                if start < 0:
-                    problem = f"the answer {label!r:.60} is not in its context: correct it"
-                    raise error_in(location, question, problem)
-                answers = ((start, start + len(label)),)
-            case (str(text), Integral() as first):
-                start = int(first)
-                if start < 0 or not context.startswith(text, start):
-                    problem = f"the answer {text!r:.60} is not at {start} in its context: correct it"
-                    raise error_in(location, question, problem)
-                answers = ((start, start + len(text)),)
-            case (Integral() as first, Integral() as beyond):
-                start, end = int(first), int(beyond)
-                if not 0 <= start < end <= len(context):
-                    raise error_in(
-                        location, question, f"the answer {start}-{end} is not a span of its context: correct it"
-                    )
-                answers = ((start, end),)
-            case _:
-                problem = (
-                    f"the answer is {label!r:.60}: expected a text, (text, start), (start, end), or '' if there is none"
-                )
-                raise error_in(location, question, problem)
-        return Question(question, context, answers, location=location)
+        question = Question(*item, location=location)
+        return question if label is None else replace(question, answers=_given_answers(question, label))
 
     @property
     def sequence_form(self) -> None:
         """All settings have the same sequences."""
-
-    def encode(
-        self, tokenizer: Tokenizer, examples: Sequence[Question], layout: Layout, first_index: int = 0
-    ) -> Encodings:
-        questions, contexts = zip(*[example.texts for example in examples], strict=True) if examples else ((), ())
-        return encode_texts(tokenizer, examples, layout, first_index, questions, contexts, with_offsets=True)
 
     def labeled(self, examples: Sequence[Question], encodings: Encodings) -> LabeledEncodings:
         """See `TextTask.labeled`: (S, 2) indices of the first and last token of the first answer in each sequence that
@@ -206,18 +178,9 @@ class QuestionAnswering(TextTask):
                 labels[own] = np.where(whole[:, None], np.stack([first + shift, last + shift], axis=1), 0)
         return LabeledEncodings(encodings, labels)
 
-    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
-        """Cross-entropy in nats over the tokens of a sequence, averaged over start and end and over sequences."""
-        logits = exact(outputs.logits[self.head])  # (T, 2)
-        logits, labels = part.batch.pad(logits, float("-inf")).transpose(1, 2), part.labels  # (S, 2, L)
-        loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="sum") / 2
-        correct = (logits.detach().argmax(dim=-1) == labels).all(dim=-1).sum()
-        return Loss(mean_of(loss, totals[0]), sums_of(loss, correct, len(labels)))
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Loss, and the share of sequences whose start and end are right."""
-        loss, correct, number = sums.tolist()
-        return {"loss": loss / max(number, 1), "accuracy": correct / max(number, 1)}
+    @property
+    def loss_function(self) -> SpanLoss:
+        return SpanLoss()
 
     def decode(self, examples: Sequence[Question], encodings: Encodings, logits: np.ndarray) -> list[AnswerPrediction]:
         windows = windows_of(encodings, len(examples))
@@ -312,9 +275,37 @@ def _candidates(
     )
 
 
+def _given_answers(question: Question, label: Any) -> tuple[Span, ...]:
+    """The answers of a label, as in `QuestionAnswering.example`."""
+    context, problem = question.context, ""
+    match label:
+        case "" | () | ("", _):
+            return ()
+        case str():
+            start = context.find(label)
+            end = start + len(label)
+            if start < 0:
+                problem = f"the answer {label!r:.60} is not in its context: correct it"
+        case (str(text), Integral() as first):
+            start = int(first)
+            end = start + len(text)
+            if start < 0 or not context.startswith(text, start):
+                problem = f"the answer {text!r:.60} is not at {start} in its context: correct it"
+        case (Integral() as first, Integral() as beyond):
+            start, end = int(first), int(beyond)
+            if not 0 <= start < end <= len(context):
+                problem = f"the answer {start}-{end} is not a span of its context: correct it"
+        case _:
+            expected = "a text, (text, start), (start, end), or '' if there is none"
+            raise question.error(f"the answer is {label!r:.60}: expected {expected}")
+    if problem:
+        raise question.error(problem)
+    return ((start, end),)
+
+
 def _answers_of(example: Question) -> tuple[Span, ...]:
     if example.answers is None:
-        raise error_in(example.location, example.question, "has no answers: expected answers, or () for no answer")
+        raise example.error("has no answers: expected answers, or () for no answer")
     return example.answers
 
 
@@ -336,6 +327,5 @@ def _tokens_of(
     touched = np.flatnonzero(np.maximum(spans[:, 0], start) < np.minimum(spans[:, 1], end))
     if not len(touched):
         shown = example.context[start:end]
-        problem = f"the answer {shown!r:.60} has no tokens: correct it, or remove the question"
-        raise error_in(example.location, example.question, problem)
+        raise example.error(f"the answer {shown!r:.60} has no tokens: correct it, or remove the question")
     return int(touched[0]), int(touched[-1])

@@ -3,24 +3,25 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.tasks.alignment import Alignment
 from bertkit.tasks.cross_encoder import CrossEncoding
 from bertkit.tasks.example_file import ExampleFile
+from bertkit.tasks.extraction import Extraction
 from bertkit.tasks.few_shot import FewShotClassification
-from bertkit.tasks.judged import JudgedTask
+from bertkit.tasks.generative import CausalLanguageModel, SequenceToSequence
 from bertkit.tasks.multiple_choice import MultipleChoice
 from bertkit.tasks.question_answering import QuestionAnswering
 from bertkit.tasks.regression import OrdinalRegression, Regression
 from bertkit.tasks.sequence_classification import MultiLabelClassification, SequenceClassification
 from bertkit.tasks.siamese import SiameseClassification
 from bertkit.tasks.similarity import Similarity
-from bertkit.tasks.task import TextTask
+from bertkit.tasks.task import RowTask, TextTask
 from bertkit.tasks.token_classification import TokenClassification
 
-_KINDS: tuple[type[TextTask], ...] = (
+_KINDS: tuple[type[RowTask], ...] = (
     SequenceClassification,
     FewShotClassification,
     MultiLabelClassification,
@@ -33,22 +34,29 @@ _KINDS: tuple[type[TextTask], ...] = (
     SiameseClassification,
     CrossEncoding,
     Alignment,
+    SequenceToSequence,
+    CausalLanguageModel,
+    Extraction,
 )
 
-TASKS: dict[str, type[TextTask]] = {task.name: task for task in _KINDS}
+TASKS: dict[str, type[RowTask]] = {task.name: task for task in _KINDS}
+
+_Kind = TypeVar("_Kind", bound=RowTask)
 
 
-def judged_tasks() -> dict[str, type[TextTask]]:
-    """Classification, regression and tagging: the tasks with evidence and with checks of training data, by name."""
-    return {name: kind for name, kind in TASKS.items() if issubclass(kind, JudgedTask)}
+def tasks_of(kind: type[_Kind]) -> dict[str, type[_Kind]]:
+    """Tasks of a kind by name: `TextTask`; `JudgedTask`, with evidence and with checks of training data;
+    `GenerativeTask`; `RowTask`, all of them."""
+    return {name: task for name, task in TASKS.items() if issubclass(task, kind)}
 
 
-def task_kind(name: str, tasks: Mapping[str, type[TextTask]] = TASKS) -> type[TextTask]:
-    """Task class by name, one of ``tasks``.
+def task_kind(name: str, kind: type[_Kind] = TextTask) -> type[_Kind]:
+    """Task class by name.
 
     Raises:
-        UsageError: another name.
+        UsageError: no task of this kind.
     """
+    tasks = tasks_of(kind)
     if name not in tasks:
         raise UsageError(f"task {name!r}: expected one of {', '.join(tasks)}")
     return tasks[name]
@@ -66,9 +74,10 @@ def stored_task(name: str, label_names: tuple[str, ...] | None, settings: Mappin
     Raises:
         CheckpointError: no such task, an unknown setting, or an invalid value.
     """
-    if name not in TASKS:
-        raise CheckpointError(f"{where}: task {name!r} is not one of {', '.join(TASKS)}")
-    make: Any = TASKS[name]
+    tasks: Mapping[str, Any] = tasks_of(TextTask)
+    if name not in tasks:
+        raise CheckpointError(f"{where}: task {name!r} is not one of {', '.join(tasks)}")
+    make = tasks[name]
     known = {part.name for part in fields(make)} - {"label_names"}
     if unknown := settings.keys() - known:
         shown = f"{', '.join(sorted(unknown))!r:.60}"
@@ -81,10 +90,10 @@ def stored_task(name: str, label_names: tuple[str, ...] | None, settings: Mappin
 
 def published_task(head: str, label_names: tuple[str, ...] | None, problem_type: str | None) -> TextTask | None:
     """The task of a published head without a recorded task, by its config; None if unknown."""
-    tasks = (kind.of_published(label_names, problem_type) for kind in TASKS.values() if kind.head == head)
+    tasks = (kind.of_published(label_names, problem_type) for kind in tasks_of(TextTask).values() if kind.head == head)
     return next((task for task in tasks if task is not None), None)
 
 
 def read_examples(task: str, path: str | Path, **reading: Any) -> Iterator[Any]:
     """Read the examples of a file for a task, one at a time; ``reading`` are fields of `ExampleFile`."""
-    return task_kind(task).read(ExampleFile(path, **reading))
+    return task_kind(task, RowTask).read(ExampleFile(path, **reading))

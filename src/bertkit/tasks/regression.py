@@ -16,16 +16,15 @@ from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
 from bertkit.later import nn, torch
 from bertkit.tasks.examples import TextExample
+from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
 from bertkit.tasks.reading.labels import LabelKind
 from bertkit.tasks.scoring import Numbers
-from bertkit.tasks.task import Loss, Option, TextTask, exact, mean_of, sums_of
-from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
+from bertkit.tasks.task import Option, TextTask
+from bertkit.tasks.texts import OfTexts, class_numbers, mean_over_windows, names_of
 from bertkit.tokenizer import Encodings
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bertkit.architectures import NetworkOutput
 
 _LARGEST, _SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
 _FINEST = 16 * float(np.finfo(np.float32).eps)
@@ -48,6 +47,20 @@ class LevelPrediction:
 
 
 @dataclass(frozen=True)
+class NumberLoss(LossFunction):
+    """Mean squared error of (N, 1) logits, for targets ``center + scale * logit``, in units of ``scale``."""
+
+    center: float = 0.0
+    scale: float = 1.0
+
+    is_recordable: ClassVar[bool] = True
+
+    def loss(self, outputs: Tensor, part: LabeledBatch, totals: Tensor) -> Loss:
+        loss = (outputs.squeeze(-1) - (part.labels - self.center) / self.scale).square().sum()
+        return Loss(mean_of(loss, totals[0]), sums_of(loss, len(outputs)))
+
+
+@dataclass(frozen=True)
 class _OneNumber(OfTexts):
     """One output, trained by squared error.
 
@@ -59,7 +72,6 @@ class _OneNumber(OfTexts):
     center: float = 0.0  # the number for head output 0
     scale: float = 1.0  # change of the number per unit of head output
 
-    is_recordable: ClassVar[bool] = True
     best_by: ClassVar[str] = "spearman"
     problem_type: ClassVar[str | None] = "regression"
 
@@ -68,16 +80,9 @@ class _OneNumber(OfTexts):
         if self.scale <= 0:
             raise UsageError(f"scale={self.scale}: expected a number above 0")
 
-    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
-        """Mean squared error in units of ``scale``."""
-        scores = exact(outputs.logits[self.head]).squeeze(-1)
-        loss = (scores - (part.labels - self.center) / self.scale).square().sum()
-        return Loss(mean_of(loss, totals[0]), sums_of(loss, len(scores)))
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """The loss."""
-        loss, number = sums.tolist()
-        return {"loss": loss / max(number, 1)}
+    @property
+    def loss_function(self) -> NumberLoss:
+        return NumberLoss(self.center, self.scale)
 
     def fold_target_scaling(self, head: nn.Module) -> Self:
         """Multiply ``scale`` into the weights of the head and add ``center`` to its bias: its logit is the number."""
@@ -137,9 +142,7 @@ class Regression(_OneNumber):
     @classmethod
     def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
         """See `TextTask.of_examples`; there are no options."""
-        cls.check_options(options)
-        if not examples:
-            raise DataError("no examples to train on: expected at least one")
+        cls.check_options(options, examples)
         numbers = np.array([_number_of(example) for example in examples])
         if np.ptp(numbers) == 0:
             raise DataError(f"every example has the score {numbers[0]:g}: expected different scores")
@@ -220,15 +223,7 @@ class OrdinalRegression(_OneNumber):
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """(N,) float32, 0 for the lowest level, 1 for the next, ..."""
-        numbers, results = (
-            {name: number for number, name in enumerate(self.levels)},
-            np.empty(len(examples), np.float32),
-        )
-        for i, example in enumerate(examples):
-            if not isinstance(example.label, str):
-                raise example.error(f"its level is {example.label!r}: expected one of {', '.join(self.levels)}")
-            results[i] = index_of_name(numbers, example.label, example)
-        return results
+        return class_numbers(examples, self.levels, "level").astype(np.float32)
 
     def decode(
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray

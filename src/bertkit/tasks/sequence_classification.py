@@ -12,23 +12,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
-from bertkit.later import F, torch
-from bertkit.tasks.cross_entropy import OneOfClasses, Weighted, balanced_weights, weights_asked_for
+from bertkit.tasks.cross_entropy import LabelSetLoss, OneOfClasses, Weighted, balanced_weights, weights_asked_for
 from bertkit.tasks.examples import TextExample
 from bertkit.tasks.probabilities import sigmoid, softmax
 from bertkit.tasks.reading.labels import LabelKind
 from bertkit.tasks.scoring import OneLabel, SeveralLabels
-from bertkit.tasks.task import Loss, Option, exact, mean_of, sums_of
-from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
+from bertkit.tasks.task import Option
+from bertkit.tasks.texts import OfTexts, class_numbers, index_of_name, mean_over_windows, names_of
 from bertkit.tasks.thresholds import best_label_threshold
 from bertkit.tokenizer import Encodings
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from bertkit.architectures import NetworkOutput
+    pass
 
 _SMALLEST = 1e-16  # probability, in the loss of predictions
 
@@ -144,12 +140,7 @@ class SequenceClassification(OneOfClasses, _Classification):
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """(N,) int64."""
-        numbers, results = self._numbers, np.empty(len(examples), np.int64)
-        for i, example in enumerate(examples):
-            if not isinstance(example.label, str):
-                raise example.error(f"its label is {example.label!r}: expected one of {', '.join(numbers)}")
-            results[i] = index_of_name(numbers, example.label, example)
-        return results
+        return class_numbers(examples, self.label_names)
 
     def decode(
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
@@ -187,18 +178,13 @@ class SequenceClassification(OneOfClasses, _Classification):
 
 @dataclass(frozen=True)
 class MultiLabelClassification(_Classification):
-    """Any number of C labels for each text, each decided independently.
-
-    ``class_weights`` apply to the examples with a label, in its loss; ``label_smoothing`` moves targets away from 0 and
-    1 by half of it.
-    """
+    """Any number of C labels for each text, each decided independently."""
 
     thresholds: tuple[float, ...] = ()  # minimum probability of each predicted label; (): 0.5  # pyrefly: ignore
 
     name: ClassVar[str] = "multi-label-classification"
     label_kind: ClassVar[LabelKind] = "set"
     probability_function: ClassVar[str | None] = "sigmoid"
-    is_recordable: ClassVar[bool] = True
     best_by: ClassVar[str] = "micro_f1"
     problem_type: ClassVar[str | None] = "multi_label_classification"
 
@@ -244,23 +230,9 @@ class MultiLabelClassification(_Classification):
             results[i, [index_of_name(numbers, name, example) for name in names]] = 1
         return results
 
-    def totals(self, batch: LabeledBatch) -> Tensor:
-        """(1,) sequences times labels."""
-        return torch.tensor([batch.labels.numel()], dtype=torch.float64)
-
-    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
-        """Binary cross-entropy in nats, the mean over sequences and labels."""
-        logits = exact(outputs.logits[self.head])
-        targets = part.labels * (1 - self.label_smoothing) + self.label_smoothing / 2
-        weights = self._weights(logits)
-        loss = F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="sum")
-        correct = ((logits.detach() > 0) == (part.labels > 0.5)).sum()
-        return Loss(mean_of(loss, totals[0]), sums_of(loss, correct, targets.numel()))
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Loss, and the share of correct decisions."""
-        loss, correct, number = sums.tolist()
-        return {"loss": loss / max(number, 1), "decision_accuracy": correct / max(number, 1)}
+    @property
+    def loss_function(self) -> LabelSetLoss:
+        return LabelSetLoss(self.class_weights, self.label_smoothing)
 
     def decode(
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray

@@ -29,11 +29,6 @@ class SiameseClassification(SequenceClassification):
         if self.num_vectors != 2:
             raise UsageError(f"num_vectors={self.num_vectors}: siamese classification takes 2")
 
-    @classmethod
-    def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> None:
-        """As `TextTask.of_published`: no published model has this head."""
-        return None
-
     def over_vectors(self, example: TextExample) -> None:
         """As `TextTask.over_vectors`: its head is over sentence vectors already."""
         return None

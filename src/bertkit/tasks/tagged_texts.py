@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from bertkit.errors import UsageError
-from bertkit.tasks.examples import TaggedText, error_in
+from bertkit.tasks.examples import TaggedText
 from bertkit.tasks.tags import spell
 from bertkit.tasks.words import Words, entities_of_spans, joined, words_of
 
@@ -28,13 +28,14 @@ def tagged_text(
         spans = words_of(item, words)
         results = entities_of_spans(label, item, spans, snap=snap_spans)
         if results.problem:
-            raise error_in(location, item, results.problem.removeprefix(": "))
+            raise TaggedText(item, location=location).error(results.problem.removeprefix(": "))
         return TaggedText(item, spans, tuple(spell(results.entities, len(spans), "BIO")), location)
     if not isinstance(item, Sequence) or not all(isinstance(word, str) and word for word in item):
         raise UsageError(f"an example is {item!r:.80}: expected a str, or a list of words")
     text, spans = joined(item)
     if label is not None and not (isinstance(label, list | tuple) and all(isinstance(tag, str) for tag in label)):
-        raise error_in(location, text, f"its tags are {label!r:.60}: expected a list of strs, one for each word")
+        problem = f"its tags are {label!r:.60}: expected a list of strs, one for each word"
+        raise TaggedText(text, location=location).error(problem)
     return TaggedText(text, spans, None if label is None else tuple(tag.strip() for tag in label), location)
 
 

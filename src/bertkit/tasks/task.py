@@ -1,4 +1,4 @@
-"""Interfaces of tasks: Task for the training loop, TextTask for evaluation and prediction over texts."""
+"""The interface of tasks over texts, from examples to predictions."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
-from bertkit.errors import UsageError
-from bertkit.later import torch
+from bertkit.errors import DataError, UsageError
 from bertkit.tasks.example_file import ExampleFile
+from bertkit.tasks.examples import Sequences, encode_sequences
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.field_types import check_field_types
+from bertkit.tasks.loss import Loss, LossFunction, exact
 from bertkit.tasks.scorer import Scorer
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
@@ -25,62 +26,6 @@ if TYPE_CHECKING:
 
     from bertkit.architectures import Network, NetworkOutput
     from bertkit.transformer import EncoderOutput
-
-
-class Loss(NamedTuple):
-    """The loss of one part of a batch, and the sums for its metrics."""
-
-    value: Tensor  # scalar; the sum over parts is the loss of the batch
-    sums: Tensor  # (n,) without gradient, on any device; summed in float64 over parts, ranks and batches
-
-
-def exact(logits: Tensor) -> Tensor:
-    """Logits in the precision of losses: float32, or float64 if they have it."""
-    return logits if logits.dtype == torch.float64 else logits.float()
-
-
-def sums_of(loss: Tensor, *counts: Tensor | float) -> Tensor:
-    """A loss and counts as (1 + counts,) float64 on the device of the loss, float32 on MPS, which lacks it."""
-    device, dtype = loss.device, torch.float32 if loss.device.type == "mps" else torch.float64
-    return torch.stack(
-        [
-            one.detach().to(device, dtype)
-            if isinstance(one, torch.Tensor)
-            else torch.full((), one, dtype=dtype, device=device)
-            for one in (loss, *counts)
-        ]
-    )
-
-
-def mean_of(loss: Tensor, total: Tensor) -> Tensor:
-    """A summed loss divided by a total, on the CPU or the loss's device, that is a number of rows or of their weights;
-    0 counts as 1."""
-    return loss / torch.where(total == 0, torch.ones_like(total), total).to(loss.dtype)
-
-
-class Task(Protocol):
-    """A loss that is a sum over the parts of a batch and over the ranks that share it; or a loss of vectors, which uses
-    those of the whole batch."""
-
-    of_vectors: ClassVar[bool] = False  # `loss` receives the vectors of a whole batch, (N, D), as outputs
-    is_recordable: ClassVar[bool] = False  # `loss` reads no number of a device, so that a CUDA graph can record it
-
-    def vectors(self, outputs: Any) -> Tensor:
-        """(n, D) float32: input of a loss of vectors, from the network's output for a part."""
-        raise NotImplementedError
-
-    def totals(self, batch: Any) -> Tensor:
-        """(k,) float64: denominators of the losses of a batch on the CPU, summed over ranks before use."""
-        ...
-
-    def loss(self, outputs: Any, part: Any, totals: Tensor) -> Loss:
-        """The share of one part in the loss of a batch with these totals, which may be on the CPU or the part's device,
-        from the output of the network for it."""
-        ...
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Metrics from sums, including "loss"."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -93,29 +38,49 @@ class Option:
     is_of_reading: bool = False  # it decides how labeled files are read
 
 
+class RowTask(ABC):
+    """A task that trains on the rows of files."""
+
+    name: ClassVar[str]  # its key in TASKS
+    example_type: ClassVar[type]  # its kind of rows
+    options: ClassVar[Mapping[str, Option]] = {}  # options of training, by name
+    files: ClassVar[str] = "Examples with labels: csv, tsv, jsonl or parquet."  # help on its files
+    models: ClassVar[str] = "The model to start from: a folder, a hub name, or the import name of an installed package."
+
+    @classmethod
+    @abstractmethod
+    def read(cls, file: ExampleFile) -> Iterator[Any]:
+        """Read the examples of a file, one at a time.
+
+        Raises:
+            DataError: a file or a row that cannot be used.
+            UsageError: columns for a format with fixed columns.
+        """
+
+    @classmethod
+    def labels_in(cls, options: Mapping[str, Any]) -> Sequence[str] | None:
+        """Allowed labels in training files, by the options of training; None: any."""
+        return None
+
+
 @dataclass(frozen=True)
-class TextTask(ABC):
+class TextTask(RowTask):
     """A task over texts, from examples to predictions: a frozen dataclass whose fields are its settings.
 
     Settings are JSON values (tuples for lists) and are stored in the model directory, except ``label_names``, which are
-    in ``config.json``. An example has ``texts`` (equal for repeated examples), its label if known, ``location``, the
-    file and line for errors, and ``num_characters``.
+    in ``config.json``. Its rows are `Example`; its loss is a `LossFunction` of the logits of its head.
     """
 
-    name: ClassVar[str]  # its key in TASKS
     head: ClassVar[str]  # its head, a name from HEADS; "": it uses sentence vectors
     of_tokens: ClassVar[bool]  # a row of logits belongs to a token, else to a sequence
     best_by: ClassVar[str]  # the metric that selects the best weights
     on_long: ClassVar[OnLong] = "truncate"  # default policy for examples that are too long
-    reads_windows: ClassVar[bool] = True  # the policy may be "window"
-    example_type: ClassVar[type]  # type of its examples
+    whole: ClassVar[str] = ""  # why an example is not split into windows; "": the policy may be "window"
     feed: ClassVar[type[LabeledFeed]] = LabeledFeed  # the batches of training
-    options: ClassVar[Mapping[str, Option]] = {}  # options of `of_examples`, by name
     training_defaults: ClassVar[Mapping[str, Any]] = {}  # fine-tuning settings that differ from the general defaults
 
     of_vectors: ClassVar[bool] = False  # as `Task.of_vectors`; the last layer of the head is then not trained by
     # gradients but fitted again for every evaluation
-    is_recordable: ClassVar[bool] = False  # as `Task.is_recordable`
     unit_vectors: ClassVar[bool | None] = True  # of a saved sentence encoder: length 1; None: as the initial model
     promises: ClassVar[tuple[str, ...]] = ()  # what a threshold of predictions can promise: error, recall, precision
     has_soft_labels: ClassVar[bool] = False  # a student can learn the probabilities of its one label of C
@@ -189,17 +154,21 @@ class TextTask(ABC):
         return kept, others
 
     @classmethod
-    def check_options(cls, options: Mapping[str, Any]) -> None:
-        """Check that the task has every option, and that names of models are str, which runs record.
+    def check_options(cls, options: Mapping[str, Any], examples: Sequence[Any] | None = None) -> None:
+        """Check that the task has every option, and that names of models are str, which runs record; and training
+        examples, if given.
 
         Raises:
             UsageError: an unknown option, or a path.
+            DataError: no examples.
         """
         for name, value in options.items():
             if name not in cls.options:
                 raise UsageError(f"{cls.name} has no {name}: expected {' or '.join(cls.options) or 'no options'}")
             if isinstance(value, Path):
                 raise UsageError(f"{name}={value!r}: expected a str, such as {str(value)!r}")
+        if examples is not None and not examples:
+            raise DataError("no examples to train on: expected at least one")
 
     @classmethod
     @abstractmethod
@@ -223,21 +192,6 @@ class TextTask(ABC):
         """
         return None
 
-    @classmethod
-    @abstractmethod
-    def read(cls, file: ExampleFile) -> Iterator[Any]:
-        """Read the examples of a file, one at a time.
-
-        Raises:
-            DataError: a file or a row that cannot be used.
-            UsageError: columns for a format with fixed columns.
-        """
-
-    @classmethod
-    def labels_in(cls, options: Mapping[str, Any]) -> Sequence[str] | None:
-        """Allowed labels in training files, by the options of `of_examples`; None: any."""
-        return None
-
     def advice_on(self, train: Sequence[Any]) -> str | None:
         """Advice on training examples from which a model of this task learns little; None: no advice."""
         return None
@@ -253,11 +207,6 @@ class TextTask(ABC):
 
     @classmethod
     @abstractmethod
-    def card_example(cls, example: Any) -> str:
-        """Python code of a typical input, for the model card."""
-
-    @classmethod
-    @abstractmethod
     def example(cls, item: Any, label: Any = None, location: str = "") -> Any:
         """Convert a caller's input, such as a str or a tuple of them, to an example; examples are returned as they
         are."""
@@ -267,7 +216,7 @@ class TextTask(ABC):
         """An example with the index of its file, for tasks that keep files apart."""
         return example
 
-    @classmethod  # noqa: B027  # most tasks have nothing to check
+    @classmethod  # most tasks have nothing to check
     def check_columns(cls, examples: Sequence[Any], columns: Mapping[str, str]) -> None:
         """Check training examples against the columns, by role, that were given for their files.
 
@@ -291,23 +240,40 @@ class TextTask(ABC):
             )
         return self.example(*item)
 
+    @property
+    def loss_function(self) -> LossFunction:
+        """The loss of the logits of the head, or of vectors for a task without a head or of vectors; a task whose loss
+        needs more than these overrides `loss`, `totals` and `metrics`."""
+        raise NotImplementedError(f"{self.name} has no loss_function")
+
+    @property
+    def is_recordable(self) -> bool:
+        """As `Task.is_recordable`."""
+        return self.loss_function.is_recordable
+
     def totals(self, batch: LabeledBatch) -> Tensor:
-        """See `Task.totals`: (1,) number of rows of labels."""
-        return torch.tensor([len(batch.labels)], dtype=torch.float64)
+        """As `Task.totals`."""
+        return self.loss_function.totals(batch)
 
     def vectors(self, outputs: NetworkOutput) -> Tensor:
         assert outputs.vectors is not None, f"the head of {self.name} has no vectors"
         return outputs.vectors.float()
 
-    @abstractmethod
     def loss(self, outputs: Any, part: LabeledBatch, totals: Tensor) -> Loss:
-        """See `Task.loss`."""
+        """As `Task.loss`."""
+        if not self.of_vectors:
+            outputs = exact(outputs.logits[self.head]) if self.head else self.vectors(outputs)
+        return self.loss_function.loss(outputs, part, totals)
 
-    @abstractmethod
     def metrics(self, sums: Tensor) -> dict[str, float]:
-        """See `Task.metrics`."""
+        """As `Task.metrics`."""
+        return self.loss_function.metrics(sums)
 
-    @abstractmethod
+    def sequences(self, examples: Sequence[Any]) -> Sequences:
+        """The texts of the sequences of examples; by default one sequence for each, of its text or two texts."""
+        pairs = [example.texts[1] for example in examples if len(example.texts) > 1]
+        return Sequences([example.texts[0] for example in examples], pairs or None)
+
     def encode(self, tokenizer: Tokenizer, examples: Sequence[Any], layout: Layout, first_index: int = 0) -> Encodings:
         """Encode examples, in order, as one or more sequences each; ``text_index`` is the index of the example.
 
@@ -318,6 +284,10 @@ class TextTask(ABC):
             OverLengthError: an example is too long under ``on_long="error"``.
             UsageError: an over-length policy that this task does not support.
         """
+        return encode_sequences(
+            tokenizer, examples, layout, first_index, self.sequences(examples), with_offsets=self.of_tokens,
+            whole=self.whole,
+        )  # fmt: skip
 
     @abstractmethod
     def labeled(self, examples: Sequence[Any], encodings: Encodings) -> LabeledEncodings:
@@ -328,9 +298,9 @@ class TextTask(ABC):
         """
 
     def read_out(self, network: Network, encoded: EncoderOutput, batch: Batch) -> Tensor:
-        """The input of `decode`, a row for each sequence of a batch or each token: the head's logits, or vectors for a
-        task that predicts from vectors."""
-        return network.head_logits(self.head, encoded, batch)
+        """The input of `decode`, a row for each sequence of a batch or each token: the head's logits, or without a head
+        the sentence vectors."""
+        return network.head_logits(self.head, encoded, batch) if self.head else network.sentence_vectors(encoded, batch)
 
     def logits_of(self, network: Network, rows: Tensor) -> Tensor:
         """The logits for `decode`, from the rows of `read_out` for all sequences in order."""
@@ -386,10 +356,11 @@ class TextTask(ABC):
             parameter.data = parameter.data[[known.index(name) for name in names]]
         return True
 
-    def fitted_by(self) -> TextTask | None:
-        """The task whose loss, a convex function of the weights of the last layer, fits the head to a frozen encoder;
+    @property
+    def fitting_loss(self) -> LossFunction | None:
+        """The loss by which the head is fitted to a frozen encoder, a convex function of the weights of the last layer;
         None: the head is not fitted."""
-        return None if self.of_vectors or not self.head else self
+        return None if self.of_vectors or not self.head else self.loss_function
 
     def fold_target_scaling(self, head: nn.Module) -> Self:
         """The task after training; changes the head to predict targets in their own unit."""

@@ -15,13 +15,14 @@ from bertkit.errors import DataError, UsageError
 from bertkit.later import torch
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TextSet
+from bertkit.tasks.loss import Loss
 from bertkit.tasks.losses import BatchLoss
 from bertkit.tasks.losses.loss import RowKind
 from bertkit.tasks.losses.options import loss_class, losses_of, parameters_of
 from bertkit.tasks.metrics import number_results
 from bertkit.tasks.reading.text_sets import read_text_sets
 from bertkit.tasks.scorer import RowScorer
-from bertkit.tasks.task import Loss, Option, TextTask
+from bertkit.tasks.task import Option, TextTask
 from bertkit.tasks.thresholds import average_precision, best_threshold
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ class OfTextSets(TextTask):
     of_tokens: ClassVar[bool] = False
     of_vectors: ClassVar[bool] = True
     example_type: ClassVar[type] = TextSet
-    reads_windows: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,10 +152,6 @@ class OfTextSets(TextTask):
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TextSet]:
         return read_text_sets(file.path, labeled=file.labeled, columns=file.columns, bad_rows=file.bad_rows)
-
-    @classmethod
-    def card_example(cls, example: TextSet) -> str:
-        return '("A good day.", "The day is good.")'
 
     @classmethod
     def example(cls, item: Any, label: Any = None, location: str = "") -> TextSet:

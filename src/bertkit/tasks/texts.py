@@ -11,13 +11,12 @@ import numpy as np
 from bertkit.batch import LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import TextExample, encode_texts
+from bertkit.tasks.examples import Sequences, TextExample
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.reading.labels import LabelKind
 from bertkit.tasks.reading.texts import check_label_columns, read_labeled_texts
 from bertkit.tasks.sentence_vectors import OnSentenceVectors
-from bertkit.tokenizer import Encodings, Tokenizer
-from bertkit.tokenizer.layout import Layout
+from bertkit.tokenizer import Encodings
 
 
 @dataclass(frozen=True)
@@ -50,11 +49,6 @@ class OfTexts(JudgedTask, OnSentenceVectors):
         )
 
     @classmethod
-    def card_example(cls, example: TextExample) -> str:
-        """See `TextTask.card_example`: a text, or a pair."""
-        return '"A good day."' if example.pair is None else '("A good day.", "The day is good.")'
-
-    @classmethod
     def example(cls, item: str | tuple[str, str] | TextExample, label: Any = None, location: str = "") -> TextExample:
         """See `TextTask.example`: a text, a pair of texts, or an example already."""
         if isinstance(item, TextExample):
@@ -76,37 +70,30 @@ class OfTexts(JudgedTask, OnSentenceVectors):
             return label.strip()
         return str(label) if isinstance(label, Real | np.bool_) else label
 
-    def encode(
-        self, tokenizer: Tokenizer, examples: Sequence[TextExample], layout: Layout, first_index: int = 0
-    ) -> Encodings:
-        pairs = [example.pair for example in examples if example.pair is not None]
-        if pairs and len(pairs) < len(examples):
-            alone = next(example for example in examples if example.pair is None)
-            raise alone.error("has no second text, but other examples have one")
-        if self.num_vectors:
-            return self._encode_apart(tokenizer, examples, layout, first_index)
-        return encode_texts(tokenizer, examples, layout, first_index, [each.text for each in examples], pairs or None)
+    @property
+    def whole(self) -> str:  # pyrefly: ignore
+        """As `TextTask.whole`: pairs have no windows over sentence vectors."""
+        return "each text of a pair has one vector" if self.num_vectors == 2 else ""
 
-    def _encode_apart(
-        self, tokenizer: Tokenizer, examples: Sequence[TextExample], layout: Layout, first_index: int
-    ) -> Encodings:
-        """A sequence for each text of each example.
+    def sequences(self, examples: Sequence[TextExample]) -> Sequences:
+        """As `TextTask.sequences`; over sentence vectors each text is a sequence.
 
         Raises:
-            UsageError: pairs in windows.
-            DataError: single texts for a model of pairs, or the reverse.
+            DataError: single texts among pairs, or single texts for a model of pairs, or the reverse.
         """
+        if not self.num_vectors:
+            for example in examples if any(one.pair is not None for one in examples) else ():
+                if example.pair is None:
+                    raise example.error("has no second text, but other examples have one")
+            return super().sequences(examples)
         for example in examples:
-            if (example.pair is not None) != (self.num_vectors == 2):
+            if len(example.texts) != self.num_vectors:
                 has, wanted = (
                     ("has a second text", "single texts") if self.num_vectors == 1 else ("has one text", "pairs")
                 )
                 raise example.error(f"{has}, but this model was trained with {wanted}")
-        if self.num_vectors == 2 and layout.on_long == "window":
-            raise UsageError("each text of a pair has one vector: use on_long='truncate' or 'error'")
-        texts = [text for example in examples for text in (example.text, example.pair) if text is not None]
-        example_of = (np.arange(len(texts)) // self.num_vectors).tolist()
-        return encode_texts(tokenizer, examples, layout, first_index, texts, example_of=example_of)
+        texts = [text for example in examples for text in example.texts]
+        return Sequences(texts, None, (np.arange(len(texts)) // self.num_vectors).tolist())
 
     def over_vectors(self, example: TextExample) -> Self | None:
         """See `TextTask.over_vectors`: over the vector of a text, or those of both texts of a pair."""
@@ -155,6 +142,23 @@ def names_of(examples: Sequence[TextExample]) -> dict[str, list[TextExample]]:
     if not examples:
         raise DataError("no examples to train on: expected at least one")
     return {name: examples_of[name] for name in ordered_names(set(examples_of))}
+
+
+def class_numbers(examples: Sequence[TextExample], names: Sequence[str], what: str = "label") -> np.ndarray:
+    """(N,) int64 the indices of the names that are the labels of examples.
+
+    Args:
+        what: what a name is, for errors.
+
+    Raises:
+        DataError: a label that is missing or not one of the names.
+    """
+    numbers, results = {name: number for number, name in enumerate(names)}, np.empty(len(examples), np.int64)
+    for i, example in enumerate(examples):
+        if not isinstance(example.label, str):
+            raise example.error(f"its {what} is {example.label!r}: expected one of {', '.join(names)}")
+        results[i] = index_of_name(numbers, example.label, example)
+    return results
 
 
 def index_of_name(names: Mapping[str, int], name: str, example: TextExample) -> int:

@@ -19,7 +19,8 @@ from bertkit.batch import IGNORED, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.cross_entropy import OneOfClasses, balanced_weights, weights_asked_for
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import TaggedText, encode_texts, error_in
+from bertkit.tasks.examples import TaggedText
+from bertkit.tasks.extraction import Extraction
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.probabilities import log_softmax
 from bertkit.tasks.reading.tagged import read_tagged
@@ -39,9 +40,9 @@ from bertkit.tasks.tags import (
 from bertkit.tasks.task import Option
 from bertkit.tasks.word_tokens import first_pieces, likeliest_path
 from bertkit.tasks.words import Words, words_of
-from bertkit.tokenizer import Encodings, Tokenizer
+from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.encoding import Span
-from bertkit.tokenizer.layout import Layout, OnLong
+from bertkit.tokenizer.layout import OnLong
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
     head: ClassVar[str] = "token_classification"
     of_tokens: ClassVar[bool] = True
     example_type: ClassVar[type] = TaggedText
+    files: ClassVar[str] = Extraction.files
     on_long: ClassVar[OnLong] = "window"
     of_words: ClassVar[bool] = True
     pipeline: ClassVar[str] = "token-classification"
@@ -124,10 +126,6 @@ class TokenClassification(OneOfClasses, JudgedTask):
     def reading_options(self) -> dict[str, Any]:
         return {"words": self.words, "scheme": self.scheme}
 
-    @classmethod
-    def card_example(cls, example: TaggedText) -> str:
-        return '"Ada Lovelace was born in London."'
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.words not in get_args(Words):
@@ -147,9 +145,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
             options: "class_weights", "balanced" or a weight for each tag, those of types completed included;
                 "label_smoothing", 0 to below 1; "words"; "scheme".
         """
-        cls.check_options(options)
-        if not examples:
-            raise DataError("no examples to train on: expected at least one")
+        cls.check_options(options, examples)
         counts = Counter(tag for example in examples for tag in _tags_of(example))
         if not counts:
             raise DataError("no training example has words: expected words with at least two labels")
@@ -185,12 +181,6 @@ class TokenClassification(OneOfClasses, JudgedTask):
             tags = spell(entities_in(example.tags or (), "BIO"), len(example.words or ()), self.scheme)
             return replace(example, tags=tuple(self._tags().named(tags)))
         return super().labeled_example(item)
-
-    def encode(
-        self, tokenizer: Tokenizer, examples: Sequence[TaggedText], layout: Layout, first_index: int = 0
-    ) -> Encodings:
-        texts = [example.text for example in examples]
-        return encode_texts(tokenizer, examples, layout, first_index, texts, with_offsets=True)
 
     def labeled(self, examples: Sequence[TaggedText], encodings: Encodings) -> LabeledEncodings:
         """See `TextTask.labeled`: (T,) the label of a word at its first piece, in the window that owns it."""
@@ -368,16 +358,14 @@ class TokenClassification(OneOfClasses, JudgedTask):
                     continue
                 assert example.words is not None
                 word = example.text[slice(*example.words[index])]
-                raise error_in(
-                    example.location, example.text, f"the tag {name!r} of word {index + 1}, {word!r}, {problem}"
-                )
+                raise example.error(f"the tag {name!r} of word {index + 1}, {word!r}, {problem}")
         return np.array(results, np.int64)
 
 
 def _tags_of(example: TaggedText) -> tuple[str, ...]:
     if example.tags is None or example.words is None:
-        raise error_in(example.location, example.text, "has no tags: expected one for each word")
+        raise example.error("has no tags: expected one for each word")
     if len(example.tags) != len(example.words):
-        problem = f"has {len(example.words)} words and {len(example.tags)} tags: expected one tag for each word"
-        raise error_in(example.location, example.text, problem)
+        has = f"{len(example.words)} words and {len(example.tags)} tags"
+        raise example.error(f"has {has}: expected one tag for each word")
     return example.tags

@@ -15,8 +15,8 @@ from bertkit.errors import UsageError
 from bertkit.later import F, torch
 from bertkit.tasks import Loss, Task
 from bertkit.tasks.field_types import AboveZero, NotNegative
+from bertkit.tasks.loss import mean_of, sums_of
 from bertkit.tasks.settings import Settings
-from bertkit.tasks.task import mean_of, sums_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

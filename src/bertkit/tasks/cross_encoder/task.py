@@ -16,15 +16,15 @@ from bertkit.batch import LabelColumns, LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError
 from bertkit.later import torch
 from bertkit.tasks.cross_encoder.scorer import Kind, ScoredTexts, TextScores
-from bertkit.tasks.examples import TextSet, encode_texts
+from bertkit.tasks.examples import Sequences, TextSet
 from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.loss import Loss, exact
 from bertkit.tasks.losses import BatchLoss
 from bertkit.tasks.losses.options import LossOptions
 from bertkit.tasks.row_feed import RowFeed
-from bertkit.tasks.task import Loss, Option, TextTask, exact
+from bertkit.tasks.task import Option, TextTask
 from bertkit.tasks.text_sets import TEACHER, OfTextSets, check_rows, row_kind, shown
-from bertkit.tokenizer import Encodings, Tokenizer
-from bertkit.tokenizer.layout import Layout
+from bertkit.tokenizer import Encodings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +43,7 @@ class CrossEncoding(OfTextSets):
     name: ClassVar[str] = "cross-encoder"
     head: ClassVar[str] = "sequence_classification"
     feed: ClassVar[type[LabeledFeed]] = RowFeed
+    whole: ClassVar[str] = "a pair has one score"
     pipeline: ClassVar[str] = "text-ranking"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
     options: ClassVar[Mapping[str, Option]] = LossOptions(teacher=TEACHER)  # pyrefly: ignore
@@ -70,9 +71,7 @@ class CrossEncoding(OfTextSets):
             DataError: no rows, a row without a text to score, or targets that are all equal or invalid for the
                 objective.
         """
-        cls.check_options(options)
-        if not examples:
-            raise DataError("no examples to train on: expected at least one")
+        cls.check_options(options, examples)
         check_rows(examples, has_teacher=bool(options.get("teacher")))
         scores = [score for row in examples for score in _targets(row)]
         objective = cls.objective_for(examples, options.get("objective"))
@@ -83,17 +82,11 @@ class CrossEncoding(OfTextSets):
         kinds: Mapping[str, Kind] = {"pairs": "lists", "teacher": "scores", "scores": "scores", "binary": "binary"}
         return cls.of_options(options, objective=objective, kind=kinds[row_kind(examples)])
 
-    def encode(
-        self, tokenizer: Tokenizer, examples: Sequence[TextSet], layout: Layout, first_index: int = 0
-    ) -> Encodings:
-        """As `TextTask.encode`: a sequence for each text, with its query."""
+    def sequences(self, examples: Sequence[TextSet]) -> Sequences:
+        """As `TextTask.sequences`: one for each text, with its query."""
         example_of = [number for number, example in enumerate(examples) for _ in example.texts[1:]]
-        queries = [examples[number].query for number in example_of]
         texts = [text for example in examples for text in example.texts[1:]]
-        return encode_texts(
-            tokenizer, examples, layout, first_index, queries, texts, example_of=example_of,
-            whole="a pair has one score",
-        )  # fmt: skip
+        return Sequences([examples[number].query for number in example_of], texts, example_of)
 
     def labeled(self, examples: Sequence[TextSet], encodings: Encodings) -> LabeledEncodings:
         """As `TextTask.labeled`: the row and the target of each pair."""

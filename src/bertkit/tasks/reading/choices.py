@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.files import BadRows, extension, location
-from bertkit.files.labeled_tables import Table, id_of, open_table, text_of
+from bertkit.files import BadRow, BadRows, extension, location
+from bertkit.files.labeled_tables import Table, id_of, needed_text, open_table
+from bertkit.files.tables import Row
 from bertkit.tasks.examples import ChoiceQuestion
 
 _SWAG = ("sent1", "sent2", "ending0", "ending1")
@@ -34,33 +35,20 @@ def read_choices(
         DependencyError: parquet without pyarrow.
     """
     bad_rows = bad_rows or BadRows()
-    has_any = False
     with open_table(path, (), (*_SWAG, *_OPEN_BOOK)) as table:
         read = _reader(table, Path(path))
-        for row in table.rows:
-            values, problem = dict(row.values), row.problem
-            question = ChoiceQuestion("", ())
-            if not problem:
-                question, label, problem = read(values)
-                if not problem:
-                    problem = _wrong(question, label, labeled)
-                if not problem:
-                    name = id_of(values) or id_of(values, "ID")
-                    number = label if labeled else None
-                    question = ChoiceQuestion(
-                        question.context, question.choices, number, name, location(path, row.line)
-                    )
-            if problem:
-                bad_rows.add(path, row.line, problem, values)
-                continue
-            has_any = True
-            yield question
-    if not has_any:
-        raise bad_rows.none_left(path)
+
+        def question(row: Row) -> ChoiceQuestion:
+            context, choices, label = read(row.values)
+            _check(choices, label, labeled)
+            name = id_of(row.values) or id_of(row.values, "ID")
+            return ChoiceQuestion(context, choices, label if labeled else None, name, location(path, row.line))
+
+        yield from bad_rows.usable(path, table.rows, question)
 
 
-_Read = tuple[ChoiceQuestion, Any, str]
-"""Question, index of the right choice, and a problem or ""."""
+_Read = tuple[str, tuple[str, ...], Any]
+"""Text, choices, and the index of the right one."""
 
 
 def _reader(table: Table, path: Path) -> Any:
@@ -77,47 +65,37 @@ def _reader(table: Table, path: Path) -> Any:
     )
 
 
-def _wrong(question: ChoiceQuestion, label: Any, labeled: bool) -> str:
-    if len(question.choices) < 2:
-        return f" has {len(question.choices)} choices: expected at least 2"
-    if labeled and not (type(label) is int and 0 <= label < len(question.choices)):
-        return f": the right choice is {label!r:.40}: expected one of {len(question.choices)} choices"
-    if labeled and not all(choice.strip() for choice in question.choices):
-        return " has an empty choice: fill it in, or remove the question"
-    return ""
+def _check(choices: tuple[str, ...], label: Any, labeled: bool) -> None:
+    if len(choices) < 2:
+        raise BadRow(f" has {len(choices)} choices: expected at least 2")
+    if labeled and not (type(label) is int and 0 <= label < len(choices)):
+        raise BadRow(f": the right choice is {label!r:.40}: expected one of {len(choices)} choices")
+    if labeled and not all(choice.strip() for choice in choices):
+        raise BadRow(" has an empty choice: fill it in, or remove the question")
 
 
 def _of_swag(values: Mapping[str, Any]) -> _Read:
     """Text A is the first sentence; text B is the beginning of the second with one of its endings."""
     endings = sorted((name for name in values if re.fullmatch(r"ending\d", name)), key=lambda name: name[-1])
-    texts = []
-    for name in ("sent1", "sent2", *endings):
-        text, problem = text_of(values, name)
-        if problem:
-            return ChoiceQuestion("", ()), None, problem
-        texts.append(text)
+    first, second, *rest = [needed_text(values, name) for name in ("sent1", "sent2", *endings)]
     label = values.get("label")
     if isinstance(label, str) and label.strip().isdecimal():
         label = int(label)
-    first, second, *rest = texts
-    return ChoiceQuestion(first, tuple(f"{second} {ending}".strip() for ending in rest)), label, ""
+    return first, tuple(f"{second} {ending}".strip() for ending in rest), label
 
 
 def _of_packed(values: Mapping[str, Any]) -> _Read:
     """Choices in one field: (A) the first (B) the second."""
-    text, problem = text_of(values, "Choices")
-    stem, wrong = text_of(values, "Question Stem")
-    marks = []
+    text, marks = needed_text(values, "Choices"), []
     for match in _CHOICE.finditer(text):
         if _LETTERS[len(marks) : len(marks) + 1] == (match[1],):  # another letter is part of a choice
             marks.append(match)
-    if not problem and (not marks or text[: marks[0].start()].strip()):
-        problem = f": the choices {text:.60} do not start with (A)"
+    if not marks or text[: marks[0].start()].strip():
+        raise BadRow(f": the choices {text:.60} do not start with (A)")
     ends = [*(mark.start() for mark in marks), len(text)][1:]
     choices = tuple(text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True))
     letter = str(values.get("Answer Key", "")).strip()
-    label = _LETTERS.index(letter) if letter in _LETTERS else letter
-    return ChoiceQuestion(stem, choices), label, problem or wrong
+    return needed_text(values, "Question Stem"), choices, _LETTERS.index(letter) if letter in _LETTERS else letter
 
 
 def _of_object(values: Mapping[str, Any]) -> _Read:
@@ -125,7 +103,7 @@ def _of_object(values: Mapping[str, Any]) -> _Read:
     if isinstance(stem, dict):  # OpenBookQA's and ARC's own
         choices, stem = stem.get("choices"), stem.get("stem")
     elif isinstance(stem, str) and values.get("context"):
-        return ChoiceQuestion("", ()), None, " has both 'context' and 'question': expected one text; join them"
+        raise BadRow(" has both 'context' and 'question': expected one text; join them")
     elif stem is None:
         stem = values.get("context", values.get("question_stem"))
     letters = None
@@ -137,9 +115,6 @@ def _of_object(values: Mapping[str, Any]) -> _Read:
         key = values["answerKey"]
         label = letters.index(key) if key in letters else key
     if not isinstance(stem, str) or not isinstance(choices, list):
-        return ChoiceQuestion("", ()), None, ": expected 'context' or 'question', and 'choices', a list of texts"
-    for text in (stem, *choices):
-        _, problem = text_of({"choices": text}, "choices")
-        if problem:
-            return ChoiceQuestion("", ()), None, problem
-    return ChoiceQuestion(stem, tuple(choices)), label, ""
+        raise BadRow(": expected 'context' or 'question', and 'choices', a list of texts")
+    first, *rest = [needed_text({"choices": text}, "choices") for text in (stem, *choices)]
+    return first, tuple(rest), label

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from bertkit.files import BadRow
 from bertkit.files.labeled_tables import named_classes, unknown_label
 from bertkit.tasks.examples import Label
 
@@ -69,23 +70,27 @@ class LabelsOfFile:
         if kind == "set" and label_separator is None:
             self._separator = self._found_separator([value for value in values if isinstance(value, str)])
 
-    def read(self, values: Mapping[str, Any], name: str) -> tuple[Label | None, str]:
-        """The label of a row from a column, or from several with commas between their names; and a problem or ""."""
+    def read(self, values: Mapping[str, Any], name: str) -> Label:
+        """The label of a row from a column, or from several with commas between their names.
+
+        Raises:
+            BadRow: none, or one that cannot be used.
+        """
         if self.kind == "number":
             return _number(values.get(name), name)
         if self.kind == "class":
-            label, problem = self._class(values.get(name), name)
+            label: str | tuple[str, ...] = self._class(values.get(name), name)
         elif "," in name:
-            label, problem = _set_of_columns(values, name.split(","))
+            label = _set_of_columns(values, name.split(","))
         else:
-            label, problem = self._set(values.get(name), name)
-        if problem or self.label_names is None:
-            return label, problem
+            label = self._set(values.get(name), name)
+        if self.label_names is None:
+            return label
         names = [self._known(part) for part in ((label,) if isinstance(label, str) else label)]
         for part in names:
             if part not in self.label_names:
-                return None, unknown_label(part, self.label_names)
-        return names[0] if isinstance(label, str) else tuple(names), ""
+                raise BadRow(unknown_label(part, self.label_names))
+        return names[0] if isinstance(label, str) else tuple(names)
 
     def _known(self, name: str) -> str:
         """The name of a published model that has none for its classes, for the number of a class."""
@@ -94,81 +99,71 @@ class LabelsOfFile:
             return f"LABEL_{int(name)}"
         return name
 
-    def _class(self, value: Any, name: str) -> tuple[str, str]:
+    def _class(self, value: Any, name: str) -> str:
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if isinstance(value, str):
             value = value.strip()
         if value is None or value == "":
-            return "", f" has the label {value!r} in {name!r}: expected a name; fill it in, or remove the row"
+            raise BadRow(f" has the label {value!r} in {name!r}: expected a name; fill it in, or remove the row")
         if name == _AGREED and value == "-":
-            return (
-                "",
-                f" has '-' in {name!r}: the annotators did not agree on a label; remove the row, or skip such rows",
-            )
+            advice = "the annotators did not agree on a label; remove the row, or skip such rows"
+            raise BadRow(f" has '-' in {name!r}: {advice}")
         if str(value) in self._nothing:
-            return "", f" has {value!r} in {name!r}, which means no label: fill it in, or remove the row"
+            raise BadRow(f" has {value!r} in {name!r}, which means no label: fill it in, or remove the row")
         if self.class_names is not None and _is_integer(value) and str(value) not in self.class_names:
-            names, problem = named_classes([int(value)], name, self.class_names)
-            return "".join(names), problem
+            return named_classes([int(value)], name, self.class_names)[0]
         if isinstance(value, int):  # true and false too, in JSON
             value = str(value)
         if not isinstance(value, str):
             several = f"; for several labels use {MULTI_LABEL}" if isinstance(value, list) else ""
             problem = f" has the label {value!r:.40} in {name!r}: expected a name or an integer; convert the labels"
-            return "", problem + several
-        return value, ""
+            raise BadRow(problem + several)
+        return value
 
-    def _set(self, value: Any, name: str) -> tuple[tuple[str, ...], str]:
+    def _set(self, value: Any, name: str) -> tuple[str, ...]:
         if value is None or (isinstance(value, float) and math.isnan(value)):
             value = ""
         if isinstance(value, str):
             if value.strip().lower() in _NOTHING:
                 if value.strip():
                     self.notes[f"rows have {value.strip()!r} in {name!r}, which was read as no label"] += 1
-                return (), ""
-            value = self._parts(value)
-            if isinstance(value, str):
-                return (), value.format(name=repr(name))
+                return ()
+            value = self._parts(value, name)
         if isinstance(value, list) and value and all(map(_is_integer, value)) and self._are_numbers(value):
             names = self.class_names
             if names is not None and len(value) == len(names) and set(map(int, value)) <= {0, 1}:
-                return tuple(label for label, has in zip(names, value, strict=True) if int(has)), ""
-            value, problem = named_classes(list(map(int, value)), name, names)
-            if problem:
-                return (), problem
+                return tuple(label for label, has in zip(names, value, strict=True) if int(has))
+            value = named_classes(list(map(int, value)), name, names)
         if not isinstance(value, list) or not all(isinstance(part, str) and part.strip() for part in value):
-            return (), f" has the labels {value!r:.40} in {name!r}: expected names, as a|b or in a list"
+            raise BadRow(f" has the labels {value!r:.40} in {name!r}: expected names, as a|b or in a list")
         value = [part.strip() for part in value]
         if len(set(value)) < len(value):
-            return (), f" has a label twice in {name!r}: {value!r:.60}"
-        return tuple(value), ""
+            raise BadRow(f" has a label twice in {name!r}: {value!r:.60}")
+        return tuple(value)
 
     def _are_numbers(self, values: Sequence[Any]) -> bool:
         """Whether integers are numbers of classes, not names such as 1999."""
         return self.class_names is not None or not all(isinstance(value, str) for value in values)
 
-    def _parts(self, value: str) -> list[Any] | str:
-        """The names of a set that is written as a string; or a problem with {name} for the column."""
+    def _parts(self, value: str, name: str) -> list[Any]:
+        """The names of a set that is written as a string."""
         text = value.strip()
         if text[0] + text[-1] in ("[]", "()", "{}"):
             items = items_in(text)
-            if items is not None:
-                self.notes["rows have their labels as a list in text, which was parsed"] += 1
-                return items
-            return (
-                f" has the labels {text:.40} in {{name}}: expected a list of names in JSON or Python, or names as a|b"
-            )
+            if items is None:
+                expected = "a list of names in JSON or Python, or names as a|b"
+                raise BadRow(f" has the labels {text:.40} in {name!r}: expected {expected}")
+            self.notes["rows have their labels as a list in text, which was parsed"] += 1
+            return items
         if self.label_names is not None and (text in self.label_names or self._separator is None):
             for separator in SEPARATORS:
                 if separator in text and text not in self.label_names:
                     return [part.strip() for part in text.split(separator)]
             return [text]
         if self._separator == "?":
-            return (
-                f" has {text!r:.40} in {{name}}: one label, or several? Choose with label_separator=, "
-                "such as ',', or '|' for one label"
-            )
+            advice = "Choose with label_separator=, such as ',', or '|' for one label"
+            raise BadRow(f" has {text!r:.40} in {name!r}: one label, or several? {advice}")
         if self._separator is None:
             return [text]
         return [part.strip() for part in text.split(self._separator)]
@@ -233,7 +228,7 @@ def items_in(text: str) -> list[Any] | None:
     return None
 
 
-def _number(value: Any, name: str) -> tuple[float, str]:
+def _number(value: Any, name: str) -> float:
     try:
         is_number = not (isinstance(value, bool) or (isinstance(value, str) and "_" in value))
         number = float(value) if is_number and value is not None else math.nan
@@ -242,17 +237,17 @@ def _number(value: Any, name: str) -> tuple[float, str]:
     if not math.isfinite(number):
         has_comma = isinstance(value, str) and "," in value
         advice = "write decimals with a point, thousands without commas, " if has_comma else ""
-        problem = f" has the target {value!r:.40} in {name!r}: expected a number; {advice}fill it in, or remove the row"
-        return 0.0, problem
-    return number, ""
+        expected = f"expected a number; {advice}fill it in, or remove the row"
+        raise BadRow(f" has the target {value!r:.40} in {name!r}: {expected}")
+    return number
 
 
-def _set_of_columns(values: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, ...], str]:
+def _set_of_columns(values: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:
     labels = []
     for name in names:
         decided = str(values.get(name)).strip().lower()
         if decided not in _YES | _NO:
-            return (), f" has {values.get(name)!r:.40} in {name!r}: expected 0 or 1"
+            raise BadRow(f" has {values.get(name)!r:.40} in {name!r}: expected 0 or 1")
         if decided in _YES:
             labels.append(name)
-    return tuple(labels), ""
+    return tuple(labels)

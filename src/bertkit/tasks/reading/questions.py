@@ -7,15 +7,16 @@ text between the borders of words, or else at its first occurrence.
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.files import BadRows, extension, location
-from bertkit.files.labeled_tables import Table, check_roles, id_of, open_table, text_of
+from bertkit.files import BadRow, BadRows, extension, location
+from bertkit.files.labeled_tables import Table, check_roles, id_of, needed_text, open_table, text_of
 from bertkit.files.lines import what_it_is
+from bertkit.files.tables import Row
 from bertkit.tasks.examples import Question
 from bertkit.tasks.reading.formats.format import Sample
 from bertkit.tokenizer.encoding import Span
@@ -32,7 +33,7 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
 _NO_ANSWER = " is_impossible is false, but there is no answer: add one, or set it"
 _MISSING = {"nan", "<na>"}
 _UNSEEN = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # white space and control characters, which have no tokens
-_SQUAD = {"question": "question", "context": "context", "answer": "answers"}
+_SQUAD = {"question": "question", "context": "context", "answer": "answers", "id": "id"}
 
 
 def read_questions(
@@ -58,19 +59,27 @@ def read_questions(
     """
     bad_rows = bad_rows or BadRows()
     check_roles(columns, QUESTION_ROLES)
-    has_any = False
     occurrences = _Occurrences()
-    is_squad = extension(path) == ".json" and not Sample(Path(path)).text.lstrip().startswith("[")
-    rows = _of_squad(path, labeled, occurrences) if is_squad else _of_table(path, labeled, columns, occurrences)
-    for line, question, problem in rows:
-        problem = problem or _empty(question, labeled)
-        if problem:
-            bad_rows.add(path, line, problem, question.question)
-            continue
-        has_any = True
-        yield question
-    if not has_any:
-        raise bad_rows.none_left(path)
+
+    def questions(rows: Iterable[Row], chosen: Mapping[str, str], *, is_squad: bool = False) -> Iterator[Question]:
+        def question(row: Row) -> Question:
+            result, name = _question(row.values, chosen, labeled, occurrences), id_of(row.values, chosen["id"])
+            if is_squad and labeled:
+                _check_impossible(row.values, result)
+            for what in ("question", "context") if labeled else ():
+                if not getattr(result, what).strip():
+                    raise BadRow(f" has an empty {what}: fill it in, or remove the question")
+            where = location(path, row.line) + (f", question {name}" if is_squad else "")
+            return replace(result, id=name, location=where)
+
+        return bad_rows.usable(path, rows, question, lambda row: text_of(row.values, chosen["question"])[0])
+
+    if extension(path) == ".json" and not Sample(Path(path)).text.lstrip().startswith("["):
+        yield from questions(_squad_rows(path), _SQUAD, is_squad=True)
+    else:
+        known = [name for names in _KNOWN.values() for name in names]
+        with open_table(path, columns.values(), known) as table:
+            yield from questions(table.rows, _choose(table, labeled, columns))
     if occurrences.num_several:
         bad_rows.note(
             path, "answers without answer_start occur several times: the first was taken", occurrences.num_several
@@ -102,15 +111,14 @@ class _Occurrences:
 _IS_LETTER = re.compile(r"\w")
 
 
-def _empty(question: Question, labeled: bool) -> str:
-    for what in ("question", "context"):
-        if labeled and not getattr(question, what).strip():
-            return f" has an empty {what}: fill it in, or remove the question"
-    return ""
+def _check_impossible(values: Mapping[str, Any], question: Question) -> None:
+    has_answer = bool(question.answers)
+    if values.get("is_impossible") is has_answer:  # SQuAD 1.1 has no is_impossible
+        raise BadRow(" has is_impossible although it has an answer: correct one of them" if has_answer else _NO_ANSWER)
 
 
-def _of_squad(path: str | Path, labeled: bool, occurrences: _Occurrences) -> Iterator[tuple[int, Question, str]]:
-    """The questions of a SQuAD file, each with its line."""
+def _squad_rows(path: str | Path) -> Iterator[Row]:
+    """The questions of a SQuAD file, each with its line and context."""
     if not Path(path).is_file():
         raise DataError(f"{path}{what_it_is(path)}")
     try:
@@ -134,29 +142,7 @@ def _of_squad(path: str | Path, labeled: bool, occurrences: _Occurrences) -> Ite
         at = text.find(json.dumps(name, ensure_ascii=False), position) if name else -1
         if at >= 0:
             line, position = line + text.count("\n", position, at), at
-        question, problem = _question(values, _SQUAD, labeled, occurrences)
-        has_answer, impossible = bool(question.answers), values.get("is_impossible")
-        if labeled and not problem and impossible is has_answer:  # SQuAD 1.1 has no is_impossible
-            problem = " has is_impossible although it has an answer: correct one of them" if has_answer else _NO_ANSWER
-        yield line, replace(question, id=name, location=f"{location(path, line)}, question {name}"), problem
-
-
-def _of_table(
-    path: str | Path, labeled: bool, columns: Mapping[str, str], occurrences: _Occurrences
-) -> Iterator[tuple[int, Question, str]]:
-    known = [name for names in _KNOWN.values() for name in names]
-    with open_table(path, columns.values(), known) as table:
-        chosen = _choose(table, labeled, columns)
-        for row in table.rows:
-            question, problem = Question("", ""), row.problem
-            if not problem:
-                question, problem = _question(row.values, chosen, labeled, occurrences)
-            name = id_of(row.values, chosen["id"])
-            yield (
-                row.line,
-                Question(question.question, question.context, question.answers, name, location(path, row.line)),
-                problem,
-            )
+        yield Row(line, values)
 
 
 def _choose(table: Table, labeled: bool, columns: Mapping[str, str]) -> dict[str, str]:
@@ -173,33 +159,26 @@ def _choose(table: Table, labeled: bool, columns: Mapping[str, str]) -> dict[str
 
 def _question(
     values: Mapping[str, Any], chosen: Mapping[str, str], labeled: bool, occurrences: _Occurrences
-) -> tuple[Question, str]:
-    """A question, and a problem or ""."""
-    question, problem = text_of(values, chosen["question"])
-    context, wrong = text_of(values, chosen["context"])
-    problem = problem or wrong
-    if problem or not labeled:
-        return Question(question, context), problem
-    given, problem = _given_answers(values, chosen)
+) -> Question:
+    question, context = needed_text(values, chosen["question"]), needed_text(values, chosen["context"])
+    if not labeled:
+        return Question(question, context)
     answers: list[Span] = []
-    for text, start in given:
-        if not problem:
-            start, problem = _start_of(text, start, context, occurrences)
-            answers.append((start, start + len(text)))
-    return Question(question, context, tuple(answers)), problem
+    for text, given in _given_answers(values, chosen):
+        start = _start_of(text, given, context, occurrences)
+        answers.append((start, start + len(text)))
+    return Question(question, context, tuple(answers))
 
 
-def _given_answers(values: Mapping[str, Any], chosen: Mapping[str, str]) -> tuple[list[tuple[str, Any]], str]:
-    """Texts and starts of the answers, None for a missing start; and a problem or ""."""
+def _given_answers(values: Mapping[str, Any], chosen: Mapping[str, str]) -> list[tuple[str, Any]]:
+    """Texts and starts of the answers, None for a missing start."""
     key = chosen["answer"]
     value = values.get(key)
     if isinstance(value, str):
         start = values.get(chosen.get("answer_start", ""))
-        if not value:
-            return [], ""
         if isinstance(start, str) and start.strip().isdecimal():
             start = int(start)
-        return [(value, None if start == "" else start)], ""
+        return [(value, None if start == "" else start)] if value else []
     if isinstance(value, dict):
         texts, starts = value.get("text"), value.get("answer_start")
         value = None
@@ -208,26 +187,24 @@ def _given_answers(values: Mapping[str, Any], chosen: Mapping[str, str]) -> tupl
     if not isinstance(value, list) or not all(
         isinstance(answer, dict) and isinstance(answer.get("text"), str) and answer["text"] for answer in value
     ):
-        return [], f": {key!r} is {values.get(key)!r:.60}, expected answers as in SQuAD, or [] for no answer"
-    return [(answer["text"], answer.get("answer_start")) for answer in value], ""
+        raise BadRow(f": {key!r} is {values.get(key)!r:.60}, expected answers as in SQuAD, or [] for no answer")
+    return [(answer["text"], answer.get("answer_start")) for answer in value]
 
 
-def _start_of(text: str, start: Any, context: str, occurrences: _Occurrences) -> tuple[int, str]:
-    """Start of an answer in its context, and a problem or ""."""
+def _start_of(text: str, start: Any, context: str, occurrences: _Occurrences) -> int:
+    """Start of an answer in its context."""
     if start is not None and (type(start) is not int or start < 0):
-        return 0, f": answer_start is {start!r:.40}, expected a character index"
+        raise BadRow(f": answer_start is {start!r:.40}, expected a character index")
     if all(unicodedata.category(character) in _UNSEEN for character in text):
-        return 0, f": the answer {text!r:.60} has no visible characters: correct it, or remove the question"
+        raise BadRow(f": the answer {text!r:.60} has no visible characters: correct it, or remove the question")
     if start is not None and context.startswith(text, start):
-        return start, ""
+        return start
     if start is None and text.strip().lower() in _MISSING:
-        return (
-            0,
-            f": the answer is {text!r}, as tables have it for a missing value: leave it empty, or give answer_start",
-        )
+        missing = "as tables have it for a missing value: leave it empty, or give answer_start"
+        raise BadRow(f": the answer is {text!r}, {missing}")
     first = occurrences.first(text, context) if start is None else context.find(text)
     if first < 0:
-        return 0, f": the answer {text!r:.60} is not in its context: correct it, or remove the question"
+        raise BadRow(f": the answer {text!r:.60} is not in its context: correct it, or remove the question")
     if start is None:
-        return first, ""
-    return 0, f": the answer {text!r:.60} is not at {start} in its context but at {first}: correct answer_start"
+        return first
+    raise BadRow(f": the answer {text!r:.60} is not at {start} in its context but at {first}: correct answer_start")

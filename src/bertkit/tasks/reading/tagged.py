@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import UsageError
-from bertkit.files import BadRows, extension, location
+from bertkit.files import BadRow, BadRows, extension, location
 from bertkit.files.labeled_tables import (
     Table,
     check_roles,
@@ -112,20 +112,14 @@ def read_tagged(
         items = list(items)
         if tags_of_file := [item.tags for item in items if item.tags is not None]:
             reading = _reading(tags_of_file, scheme, label_names)
-    has_any = False
-    for item in items:
-        tags, problem = None, item.problem
-        if labeled and not problem:
-            tags, problem = _tags(item, reading or _Reading("plain", STANDARD, scheme, label_names, ()))
-        if problem:
-            bad_rows.add(item.path or path, item.line, problem, item.text)
-            continue
+
+    def tagged(item: Item) -> TaggedText:
+        tags = _tags(item, reading or _Reading("plain", STANDARD, scheme, label_names, ())) if labeled else None
         if item.num_snapped:
             bad_rows.note(path, "spans were moved to the borders of words", item.num_snapped)
-        has_any = True
-        yield TaggedText(item.text, item.words, tags, location(item.path or path, item.line), item.id)
-    if not has_any:
-        raise bad_rows.none_left(path)
+        return TaggedText(item.text, item.words, tags, location(item.path or path, item.line), item.id)
+
+    yield from bad_rows.usable(path, items, tagged, lambda item: item.text)
     if reading is not None:
         bad_rows.note(path, _described(reading))
 
@@ -157,8 +151,8 @@ def _described(reading: _Reading) -> str:
     return f"{kind}, {len(names)}{unit}: {', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}"
 
 
-def _tags(item: Item, reading: _Reading) -> tuple[tuple[str, ...] | None, str]:
-    """Tags of a text in the requested scheme, and a problem or ""."""
+def _tags(item: Item, reading: _Reading) -> tuple[str, ...]:
+    """Tags of a text in the requested scheme."""
     assert item.words is not None
     tags, file_scheme, notation = list(item.tags or ()), reading.file_scheme, reading.notation
     of_model = "BIO" if item.tags is None or file_scheme in ("IOB1", "IOE1", "IOE2") else file_scheme
@@ -166,10 +160,8 @@ def _tags(item: Item, reading: _Reading) -> tuple[tuple[str, ...] | None, str]:
     if item.tags is not None:
         for number, tag in enumerate(tags) if file_scheme != "plain" else ():
             if "|" in tag and all(notation.parts(part)[0] is not None for part in tag.split("|")):
-                return (
-                    None,
-                    f": word {number + 1} has the tags {tag!r}, but each word is in one entity: keep one of them",
-                )
+                several = f"has the tags {tag!r}, but each word is in one entity: keep one of them"
+                raise BadRow(f": word {number + 1} {several}")
         wrong = misspelled(tags, file_scheme, notation)
         if file_scheme == "plain" and scheme != "plain":
             wrong = next((number for number, tag in enumerate(tags) if tag != "O"), None)
@@ -177,7 +169,7 @@ def _tags(item: Item, reading: _Reading) -> tuple[tuple[str, ...] | None, str]:
             word, tag = item.text[slice(*item.words[wrong])], tags[wrong]
             parts = notation.parts if file_scheme != "plain" else STANDARD.parts
             meant = "" if parts(tag)[0] is not None else meant_tag(tag, [one for one in reading.known if one != tag])
-            return None, (
+            raise BadRow(
                 f": the tag {tag!r} of word {wrong + 1}, {word!r}, is not part of an entity in scheme "
                 f"{scheme if file_scheme == 'plain' else file_scheme}: correct it, or read the "
                 "tags as plain labels with scheme='plain'" + (f"; did you mean {meant!r}?" if meant else "")
@@ -186,14 +178,14 @@ def _tags(item: Item, reading: _Reading) -> tuple[tuple[str, ...] | None, str]:
         entities = list(item.entities or ()) if item.tags is None else entities_in(tags, file_scheme, notation)
         tags = spell(entities, len(item.words), scheme)
         if entities_in(tags, scheme) != entities:
-            return None, f": two entities of one type are adjacent, which {scheme} tags cannot express: use BIO"
+            raise BadRow(f": two entities of one type are adjacent, which {scheme} tags cannot express: use BIO")
     if reading.label_names is not None:
         if scheme != "plain":
             tags = Tags(tuple(reading.label_names), scheme).named(tags)
         for tag in tags:
             if tag not in reading.label_names:
-                return None, unknown_label(tag, reading.label_names)
-    return tuple(tags), ""
+                raise BadRow(unknown_label(tag, reading.label_names))
+    return tuple(tags)
 
 
 @dataclass(frozen=True)
@@ -342,9 +334,10 @@ def _named_spans(spans: Any, class_names: Sequence[str] | None) -> Any:
 def _of_words(row: Row, words_key: str, tags_key: str, class_names: Sequence[str] | None) -> Item:
     words, tags = _listed(row.values.get(words_key)), _listed(row.values.get(tags_key)) if tags_key else None
     if isinstance(tags, list) and any(type(tag) is int for tag in tags):
-        tags, problem = named_classes(tags, tags_key, class_names)
-        if problem:
-            return _bad(row._replace(problem=problem))
+        try:
+            tags = named_classes(tags, tags_key, class_names)
+        except BadRow as error:
+            return _bad(row._replace(problem=str(error)))
     for key, value in ((words_key, words), (tags_key, tags)):
         if not key:
             continue

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.files import BadRows, location
-from bertkit.files.labeled_tables import Table, check_roles, open_table, text_of
+from bertkit.files import BadRow, BadRows, location
+from bertkit.files.labeled_tables import Table, check_roles, needed_text, open_table
 from bertkit.files.lines import Line, open_lines
+from bertkit.files.tables import Row
 from bertkit.tasks.examples import TextSet
 from bertkit.tasks.reading.texts import HEADERLESS_SHAPES, LABELS, TEXT_PAIRS, TEXTS, headerless_columns
 
@@ -53,30 +54,21 @@ def read_text_sets(
         yield from _neighbors(path, {role: name for role, name in columns.items() if role != "positive"}, bad_rows)
         return
     asked = ",".join(columns.values()).split(",") if columns else []
-    has_any = False
     with open_table(path, asked, _KNOWN, HEADERLESS_SHAPES) as table:
         query, positive, negatives, score = _choose_columns(table, columns)
         of_texts = table.column("scores", columns.get("scores"), _TEXT_SCORES)
         score, of_texts = (score, of_texts) if labeled else (None, None)
-        for row in table.rows:
+
+        def text_set(row: Row) -> TextSet:
             further = row.values.keys() - set(table.names)  # of a jsonl object that differs from the first
             others = [] if "negative" in columns else sorted(filter(_NEGATIVE.fullmatch, further))
-            result, problem = None, row.problem
-            if not problem and further:
-                problem = _further(row.values, further, positive, [score, of_texts] if labeled else None)
-            if not problem:
-                result, problem = _row(row.values, query, positive, [*negatives, *others], score)
-            scores: tuple[float, ...] = ()
-            if not problem and of_texts is not None:
-                scores, problem = _scores(row.values.get(of_texts), of_texts)
-                result = None if problem else result
-            if result is None:
-                bad_rows.add(path, row.line, problem, dict(row.values))
-                continue
-            has_any = True
-            yield TextSet(*result, location(path, row.line), scores)
-    if not has_any:
-        raise bad_rows.none_left(path)
+            if further:
+                _check_further(row.values, further, positive, [score, of_texts] if labeled else None)
+            fields = _fields(row.values, query, positive, [*negatives, *others], score)
+            scores = () if of_texts is None else _scores(row.values.get(of_texts), of_texts)
+            return TextSet(*fields, location(path, row.line), scores)
+
+        yield from bad_rows.usable(path, table.rows, text_set)
 
 
 def _neighbors(path: str | Path, columns: Mapping[str, str], bad_rows: BadRows) -> Iterator[TextSet]:
@@ -128,10 +120,10 @@ def _choose_columns(table: Table, columns: Mapping[str, str]) -> tuple[str, str 
     return query, positive, negatives, score
 
 
-def _further(
+def _check_further(
     values: Mapping[str, Any], further: Set[str], positive: str | None, scores: Sequence[str | None] | None
-) -> str:
-    """The problem of an object with a pair or scores where the first object has none, or "".
+) -> None:
+    """Raise a BadRow for an object with a pair or scores where the first object has none.
 
     Args:
         scores: the columns of the score and of the scores; None: they are not read.
@@ -139,65 +131,56 @@ def _further(
     if positive is None:
         for names in PAIRS:
             if set(names) <= values.keys():
-                return f" has {' and '.join(names)}, but the first row has no pair: expected pairs in all rows or none"
+                problem = (
+                    f" has {' and '.join(names)}, but the first row has no pair: expected pairs in all rows or none"
+                )
+                raise BadRow(problem)
     elif scores == [None, None] and (found := further & {*SCORES, *_TEXT_SCORES}):
-        return f" has {min(found)!r}, but the first row has no score: expected scores in all rows or none"
-    return ""
+        raise BadRow(f" has {min(found)!r}, but the first row has no score: expected scores in all rows or none")
 
 
-def _row(
+def _fields(
     values: Mapping[str, Any], query: str, positive: str | None, negatives: Sequence[str], score: str | None
-) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...], float | None] | None, str]:
-    """The fields of a `TextSet`; or None and a problem."""
-    text, problem = text_of(values, query)
-    if not problem and not text.strip():
-        problem = f" has an empty text in {query!r}: fill it in, or remove the row"
-    with_positive: list[str] = []
-    without: list[str] = []
-    for texts, names in ((with_positive, [positive] if positive else []), (without, negatives)):
-        for name in names:
-            values_of_name, of_column = _texts(values, name, is_needed=name == positive)
-            problem = problem or of_column
-            texts += values_of_name
-    number = None
-    if score is not None and not problem:
-        number, problem = _score(values.get(score), score)
-    if not problem and positive is not None and not with_positive:
-        problem = f" has no positive in {positive!r}: add one, or remove the row"
-    if not problem and number is not None and (len(with_positive) != 1 or without):
-        problem = f" has a score and {len(with_positive) + len(without)} other texts: expected a pair"
-    return (None, problem) if problem else ((text, tuple(with_positive), tuple(without), number), "")
+) -> tuple[str, tuple[str, ...], tuple[str, ...], float | None]:
+    """The first fields of a `TextSet`."""
+    text = _filled(values, query)
+    positives = [] if positive is None else _texts(values, positive, is_needed=True)
+    others = [text for name in negatives for text in _texts(values, name, is_needed=name == positive)]
+    number = None if score is None else _score(values.get(score), score)
+    if positive is not None and not positives:
+        raise BadRow(f" has no positive in {positive!r}: add one, or remove the row")
+    if number is not None and (len(positives) != 1 or others):
+        raise BadRow(f" has a score and {len(positives) + len(others)} other texts: expected a pair")
+    return text, tuple(positives), tuple(others), number
 
 
-def _texts(values: Mapping[str, Any], name: str, *, is_needed: bool) -> tuple[list[str], str]:
+def _filled(values: Mapping[str, Any], name: str) -> str:
+    text = needed_text(values, name)
+    if not text.strip():
+        raise BadRow(f" has an empty text in {name!r}: fill it in, or remove the row")
+    return text
+
+
+def _texts(values: Mapping[str, Any], name: str, *, is_needed: bool) -> list[str]:
     value = values.get(name)
     if isinstance(value, list):
-        parts = [text_of({name: part}, name) for part in value]
-        problem = next((problem for _, problem in parts if problem), "")
-        return [text for text, _ in parts if text.strip()], problem
-    if not is_needed and (value is None or value == ""):
-        return [], ""
-    text, problem = text_of(values, name)
-    if not problem and not text.strip():
-        problem = f" has an empty text in {name!r}: fill it in, or remove the row"
-    return [text], problem
+        return [text for text in [needed_text({name: part}, name) for part in value] if text.strip()]
+    return [] if not is_needed and (value is None or value == "") else [_filled(values, name)]
 
 
-def _score(value: Any, name: str) -> tuple[float | None, str]:
+def _score(value: Any, name: str) -> float:
     try:
         number = float("nan" if value is None else value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         problem = f" has the score {value!r:.40} in {name!r}: expected a number; fill it in, or remove the row"
-        return None, problem + ("; for pairs with classes use siamese-classification" if name == "label" else "")
-    return number, ""
+        raise BadRow(problem + ("; for pairs with classes use siamese-classification" if name == "label" else ""))
+    return number
 
 
-def _scores(value: Any, name: str) -> tuple[tuple[float, ...], str]:
+def _scores(value: Any, name: str) -> tuple[float, ...]:
     """The numbers of a list, () if it is absent."""
     if value is None or value == "":
-        return (), ""
-    parts = [_score(part, name) for part in (value if isinstance(value, list) else [value])]
-    problem = next((problem for _, problem in parts if problem), "")
-    return (() if problem else tuple(number for number, _ in parts if number is not None)), problem
+        return ()
+    return tuple(_score(part, name) for part in (value if isinstance(value, list) else [value]))

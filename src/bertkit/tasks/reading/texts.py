@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DataError
-from bertkit.files import BadRows, extension, location
-from bertkit.files.labeled_tables import Table, check_roles, id_of, text_of
+from bertkit.files import BadRow, BadRows, extension, location
+from bertkit.files.labeled_tables import Table, check_roles, id_of, needed_text
 from bertkit.files.tables import Row
 from bertkit.tasks.examples import Label, TextExample
 from bertkit.tasks.reading.formats import open_rows
@@ -72,7 +72,7 @@ def read_labeled_texts(
     check_roles(columns, TEXT_ROLES)
     if kind is None:
         columns = {role: name for role, name in columns.items() if role != "label"}
-    has_any, is_tsv = False, extension(path) == ".tsv"
+    is_tsv = extension(path) == ".tsv"
     asked = ",".join(columns.values()).split(",") if columns else []
     with open_rows(path, asked, _KNOWN, HEADERLESS_SHAPES, lambda sentence: bad_rows.note(path, sentence)) as table:
         chosen = choose_columns(table, kind, columns)
@@ -83,22 +83,16 @@ def read_labeled_texts(
             values = (row.values.get(chosen["label"]) for row in rows)
             labels = Counter(value for value in values if isinstance(value, str | int | float))
         of_file = LabelsOfFile(kind, labels, label_names, class_names, label_separator)
-        for row in rows:
-            example, problem = None, row.problem
-            if not problem and not {"text", "pair"} & set(columns):
-                problem = _further_pair(row.values, chosen)
-            if not problem:
-                example, problem = _example(row.values, chosen, of_file)
-            if example is None:
-                bad_rows.add(row.path or path, row.line, problem, dict(row.values))
-                continue
-            text, pair, label = example
+
+        def example(row: Row) -> TextExample:
+            if not {"text", "pair"} & set(columns):
+                _check_pair(row.values, chosen)
+            text, pair, label = _fields(row.values, chosen, of_file)
             if is_tsv and len(text) > 1 and text[0] == text[-1] == '"' and '""' in text[1:-1]:
                 bad_rows.note(path, "texts are in quotes, which are text in a tsv file: save it as csv", 1)
-            has_any = True
-            yield TextExample(text, pair, label, location(row.path or path, row.line), id_of(row.values))
-    if not has_any:
-        raise bad_rows.none_left(path)
+            return TextExample(text, pair, label, location(row.path or path, row.line), id_of(row.values))
+
+        yield from bad_rows.usable(path, rows, example)
     for sentence, number in of_file.notes.items():
         bad_rows.note(path, sentence, number)
 
@@ -150,27 +144,24 @@ def headerless_columns(names: Sequence[str]) -> dict[str, str]:
     return {"text": text, "label": label} | ({"pair": pair} if pair else {})
 
 
-def _further_pair(values: Mapping[str, Any], chosen: Mapping[str, str]) -> str:
-    """Problem of an object with a pair if the first object has a single text."""
-    if "pair" not in chosen:
-        for text, pair in TEXT_PAIRS:
-            if text in values and pair in values:
-                return f" has {text!r} and {pair!r}, but the first row has no pair: expected pairs in all rows or none"
-    return ""
+def _check_pair(values: Mapping[str, Any], chosen: Mapping[str, str]) -> None:
+    """Raise a BadRow for an object with a pair if the first object has a single text."""
+    for text, pair in () if "pair" in chosen else TEXT_PAIRS:
+        if text in values and pair in values:
+            raise BadRow(
+                f" has {text!r} and {pair!r}, but the first row has no pair: expected pairs in all rows or none"
+            )
 
 
-def _example(
+def _fields(
     values: Mapping[str, Any], chosen: Mapping[str, str], labels: LabelsOfFile
-) -> tuple[tuple[str, str | None, Label | None] | None, str]:
-    """Text, pair and label of a row; or None and a problem."""
-    text, problem = text_of(values, chosen["text"])
-    pair = None
-    if "pair" in chosen and not problem:
-        pair, problem = text_of(values, chosen["pair"])
-    if problem or labels.kind is None:
-        return (None, problem) if problem else ((text, pair, None), "")
+) -> tuple[str, str | None, Label | None]:
+    """Text, pair and label of a row."""
+    text = needed_text(values, chosen["text"])
+    pair = needed_text(values, chosen["pair"]) if "pair" in chosen else None
+    if labels.kind is None:
+        return text, pair, None
     for name, part in ((chosen["text"], text), (chosen.get("pair", ""), pair)):
         if part is not None and not part.strip():
-            return None, f" has an empty text in {name!r}: fill it in, or remove the row"
-    label, problem = labels.read(values, chosen["label"])
-    return (None, problem) if problem else ((text, pair, label), "")
+            raise BadRow(f" has an empty text in {name!r}: fill it in, or remove the row")
+    return text, pair, labels.read(values, chosen["label"])

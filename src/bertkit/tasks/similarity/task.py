@@ -12,27 +12,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
+from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.later import F, torch
-from bertkit.tasks.examples import NEGATIVE, QUERY, TextSet, encode_texts
+from bertkit.tasks.examples import NEGATIVE, QUERY, Sequences, TextSet
 from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.loss import Loss
 from bertkit.tasks.losses import BatchLoss
 from bertkit.tasks.losses.options import LossOptions, loss_class, losses_of
 from bertkit.tasks.row_feed import RowFeed
 from bertkit.tasks.similarity.datasets import BySize, ByTurns
 from bertkit.tasks.similarity.rows import Roles, labeled_rows
 from bertkit.tasks.similarity.scorer import ComparedVectors, SimilarityPrediction, SimilarityScorer
-from bertkit.tasks.task import Loss, Option
+from bertkit.tasks.task import Option
 from bertkit.tasks.text_sets import TEACHER, OfTextSets, check_rows, row_kind, shown
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bertkit.architectures import Network
-    from bertkit.transformer import EncoderOutput
 
 Kind = Literal["pairs", "scores", "binary"]
 
@@ -53,6 +51,11 @@ class Similarity(OfTextSets):
 
     name: ClassVar[str] = "similarity"
     head: ClassVar[str] = ""
+    files: ClassVar[str] = (
+        "Texts that belong together, or pairs with scores: csv, tsv, jsonl, parquet or txt. Several files are separate "
+        "data sets, each with its objective and batches."
+    )
+    whole: ClassVar[str] = "a sentence encoder uses one vector per text"
     pipeline: ClassVar[str] = "sentence-similarity"
     unit_vectors: ClassVar[bool | None] = None
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
@@ -150,25 +153,25 @@ class Similarity(OfTextSets):
             raise DataError("every text is the same: expected different texts")
         return objective
 
-    def encode(
-        self, tokenizer: Tokenizer, examples: Sequence[TextSet], layout: Layout, first_index: int = 0
-    ) -> Encodings:
-        """As `TextTask.encode`: a sequence for each text."""
+    def sequences(self, examples: Sequence[TextSet]) -> Sequences:
+        """As `TextTask.sequences`: one for each text, after the prompt for its role."""
         example_of = [number for number, example in enumerate(examples) for _ in example.roles]
         texts = [
             (self.query_prompt if role == QUERY else self.document_prompt) + text
             for example in examples
             for text, role in zip(example.texts, example.roles, strict=True)
         ]
-        encodings = encode_texts(
-            tokenizer, examples, layout, first_index, texts, example_of=example_of,
-            whole="a sentence encoder uses one vector per text",
-        )  # fmt: skip
-        if self.prompts:
-            of_query, of_document = map(tokenizer.num_known, (self.query_prompt, self.document_prompt))
-            roles = [role for example in examples for role in example.roles]
-            encodings = encodings.after_prompts([of_query if role == QUERY else of_document for role in roles])
-        return encodings
+        return Sequences(texts, None, example_of)
+
+    def encode(
+        self, tokenizer: Tokenizer, examples: Sequence[TextSet], layout: Layout, first_index: int = 0
+    ) -> Encodings:
+        encodings = super().encode(tokenizer, examples, layout, first_index)
+        if not self.prompts:
+            return encodings
+        of_query, of_document = map(tokenizer.num_known, (self.query_prompt, self.document_prompt))
+        roles = [role for example in examples for role in example.roles]
+        return encodings.after_prompts([of_query if role == QUERY else of_document for role in roles])
 
     def labeled(self, examples: Sequence[TextSet], encodings: Encodings) -> LabeledEncodings:
         return labeled_rows(examples, encodings)
@@ -191,10 +194,6 @@ class Similarity(OfTextSets):
             return loss(vectors, roles)
         parts = [loss(F.normalize(vectors[:, :width], dim=-1), roles) for width in self.dimensions]
         return BatchLoss(torch.stack([part.value for part in parts]).sum(), parts[0].sums)
-
-    def read_out(self, network: Network, encoded: EncoderOutput, batch: Batch) -> Tensor:
-        """As `TextTask.read_out`: the sentence vectors."""
-        return network.sentence_vectors(encoded, batch)
 
     def decode(self, examples: Sequence[TextSet], encodings: Encodings, logits: np.ndarray) -> list[ComparedVectors]:
         """As `TextTask.decode`: cosines of a text with its positive and negatives."""

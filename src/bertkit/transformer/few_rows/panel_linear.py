@@ -52,8 +52,8 @@ class PanelLinear:
         rows, out = array(x.contiguous()), array(product)
         added = rows if residual is None else array(residual.contiguous())
         for start in range(0, len(x), _MOST_ROWS):
-            given = (each[start : start + _MOST_ROWS] for each in (rows, added, out))
-            multiply_shared(self._weights, *given, then)
+            part = slice(start, start + _MOST_ROWS)
+            multiply_shared(self._weights, rows[part], added[part], out[part], then)
         return product if activation is None or activation in CODES else apply_activation(product, activation)
 
 

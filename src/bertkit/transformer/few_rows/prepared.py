@@ -123,7 +123,7 @@ class FewRows:
     def arguments(self, hidden: Any, source: Any, normed: Any = None, angles: Sequence[Rotary] = ()) -> tuple[Any, ...]:
         """The arguments of `encode_few_rows`, for every thread."""
         sums, normed_rows = (
-            np.require(array(each), requirements="CW") for each in (hidden, hidden if normed is None else normed)
+            np.require(array(each), requirements=["C", "W"]) for each in (hidden, hidden if normed is None else normed)
         )
         (num_rows, width), num_layers = normed_rows.shape, len(self._prepared)
         wide, dtype = self._layers.expand.bias.shape[1], normed_rows.dtype

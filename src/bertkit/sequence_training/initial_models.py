@@ -1,15 +1,14 @@
-"""Generative tasks: the reader of their files, and their initial models."""
+"""Initial models of generative tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bertkit.errors import UsageError
 from bertkit.locate import locate, transformer_folder
-from bertkit.sequence_training.examples import SequenceExample, read_pairs, read_texts
 from bertkit.sequence_training.settings import SequenceSettings
+from bertkit.tasks import GenerativeTask, SequenceExample
 from bertkit.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -20,19 +19,22 @@ NEW_MODELS = {"new-tiny": (2, 128, 4), "new": (3, 256, 4), "new-base": (6, 512, 
 """Sizes of a new model: layers of each stack, width, heads. The last is the base model of Vaswani et al. 2017."""
 
 
-@dataclass(frozen=True)
-class SequenceTask:
-    """A generative task: the reader of its files, and the function that creates its initial model."""
+def initial_model(
+    task: type[GenerativeTask], model: str, train: Sequence[SequenceExample], settings: SequenceSettings
+) -> Generator:
+    """The model to train: a new one, a generative model, or for pairs also one whose stacks start from a BERT.
 
-    read: Callable[..., list[SequenceExample]]
-    create: Callable[[str, Sequence[SequenceExample], SequenceSettings], Generator]  # model name, training examples
-    summary: str  # what the model learns, for help
-    help_of_files: str
-    help_of_model: str
+    Args:
+        model: a name of NEW_MODELS, or a model to start from.
+        train: texts for the tokenizer of a new model.
+
+    Raises:
+        UsageError: a model of the other kind, or a new causal language model.
+    """
+    return _encoder_decoder(model, train, settings) if task.has_sources else _causal(model)
 
 
-def _sequence_to_sequence(model: str, train: Sequence[SequenceExample], settings: SequenceSettings) -> Generator:
-    """A new model, an encoder-decoder model, or one whose stacks start from a BERT."""
+def _encoder_decoder(model: str, train: Sequence[SequenceExample], settings: SequenceSettings) -> Generator:
     from bertkit.checkpoint.config_file import is_encoder_decoder
     from bertkit.checkpoint.encoder_decoder import new_encoder_decoder, open_encoder_decoder, warm_started
     from bertkit.generation import SequenceToSequence
@@ -66,8 +68,7 @@ def _new_config(model: str, tokenizer: Tokenizer, settings: Mapping[str, Any]) -
     return EncoderDecoderConfig(encoder, decoder, *ids, shares_embeddings=True)
 
 
-def _causal(model: str, train: Sequence[SequenceExample], settings: SequenceSettings) -> Generator:
-    """A causal language model."""
+def _causal(model: str) -> Generator:
     from bertkit.generation import Causal, load_generator
 
     if model in NEW_MODELS:
@@ -80,22 +81,3 @@ def _causal(model: str, train: Sequence[SequenceExample], settings: SequenceSett
         raise UsageError(f"{model} is an encoder-decoder model: choose a causal language model")
     generator.model.mark_trained()
     return generator
-
-
-SEQUENCE_TASKS: Mapping[str, SequenceTask] = {
-    "seq2seq": SequenceTask(
-        read_pairs,
-        _sequence_to_sequence,
-        "Target texts from source texts, by an encoder-decoder.",
-        "Pairs of source and target: csv, tsv, jsonl or parquet.",
-        "A new model, new-tiny, new or new-base; or one to start from, a folder or a hub name. By default new.",
-    ),
-    "causal-language-model": SequenceTask(
-        read_texts,
-        _causal,
-        "Texts, each token from those before it.",
-        "Texts: lines of a txt file, or a column of csv, tsv, jsonl or parquet.",
-        "The left-to-right model to start from: a folder or a hub name.",
-    ),
-}
-"""Generative tasks by name."""

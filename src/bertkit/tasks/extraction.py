@@ -1,0 +1,26 @@
+"""Extraction: the rows of models that `bertkit.extraction` trains."""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from bertkit.tasks.example_file import ExampleFile
+from bertkit.tasks.examples import TaggedText
+from bertkit.tasks.reading.tagged import read_tagged
+from bertkit.tasks.task import RowTask
+
+
+class Extraction(RowTask):
+    """Entities for labels that are given at run time, from tagged texts."""
+
+    name: ClassVar[str] = "extraction"
+    example_type: ClassVar[type] = TaggedText
+    files: ClassVar[str] = (
+        "Tagged texts: CoNLL files, or jsonl or parquet files with words and tags, or texts and spans."
+    )
+
+    @classmethod
+    def read(cls, file: ExampleFile) -> Iterator[TaggedText]:
+        return read_tagged(
+            file.path, labeled=file.labeled, columns=file.columns, scheme="BIO", class_names=file.class_names,
+            bad_rows=file.bad_rows,
+        )  # fmt: skip
