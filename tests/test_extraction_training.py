@@ -12,7 +12,7 @@ from random_models import write_tokenizer
 
 from bertkit import BertConfig, Model, Tokenizer
 from bertkit.cli import run
-from bertkit.errors import DataError
+from bertkit.errors import DataError, UsageError
 from bertkit.extraction import open_extractor
 from bertkit.extraction.training import ExtractionTraining, ExtractionTrainingSettings
 from bertkit.extraction.training_data import ExtractionData, labels_in
@@ -156,6 +156,9 @@ def test_stopped_run_resumes_with_the_same_bits(encoder, tmp_path):
         assert outcome.reason == "finished" and training.start(train, dev, resume=True) == outcome
         files.append((tmp_path / name / "model.safetensors").read_bytes())
     assert files[0] == files[1]
+    moved = [*train[:30], *(replace(example, location="b.jsonl, line 1") for example in train[30:])]
+    with pytest.raises(UsageError, match="examples_of_files"):  # of another file: other labels are absent
+        training.start(moved, dev, resume=True)
 
 
 def test_texts_that_cannot_be_learned_are_refused(encoder, tmp_path):

@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from bertkit.extraction.training_data import ExtractionData, ExtractionFeed, cha
 from bertkit.extraction.training_folder import new_network, save_network, saved_network
 from bertkit.extraction.training_network import ExtractionLoss
 from bertkit.extraction.training_settings import ExtractionTrainingSettings
+from bertkit.files.lines import file_of
 from bertkit.tasks.examples import TaggedText
 from bertkit.training import ExampleJob, Outcome, Trainer
 
@@ -44,6 +46,11 @@ class ExtractionTraining(ExampleJob):
 
     def start_facts(self) -> dict[str, Any]:
         return {"model": self.model, "settings": self.settings.values(), "examples": len(self.train)}
+
+    def facts(self) -> dict[str, Any]:
+        """As `ExampleJob.facts`, with the number of texts of each file, by which labels are absent from a text."""
+        files = Counter(file_of(example.location) for example in self.train)
+        return super().facts() | {"examples_of_files": [*files.values()]}
 
     def open(self, saved: Path | None) -> Trainer:
         chosen = self.settings
