@@ -617,13 +617,16 @@ def test_embedding_100000_texts_holds_memory_flat(tmp_path: Path, name: str) -> 
     assert many - few < megabytes_of_vectors / 2, f"{many - few:.0f} MB more for 100,000 texts than for 20,000"
 
 
-def test_tables_are_refused(tiny: Model) -> None:
+def test_what_is_no_collection_of_texts_is_refused(tiny: Model) -> None:
     table = pd.DataFrame({"text": TEXTS})
     for call in (tiny.embed, tiny.tokenizer.encode_batch):
         with pytest.raises(UsageError, match="expected texts, got a DataFrame: pass one of its columns"):
             call(table)  # pyrefly: ignore
         with pytest.raises(UsageError, match="expected texts, got a dict: pass one of its columns"):
             call({"text": TEXTS})  # pyrefly: ignore
+        for other in (None, 3, b"a cat"):
+            with pytest.raises(UsageError, match=f"expected texts, got {other!r}: pass a str, or several"):
+                call(other)  # pyrefly: ignore
     np.testing.assert_array_equal(tiny.embed(table["text"]), tiny.embed(TEXTS))
 
 

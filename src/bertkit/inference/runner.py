@@ -21,7 +21,7 @@ from bertkit.inference.report import InferenceReport
 from bertkit.later import Tensor, torch
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.ragged import ranges
-from bertkit.tokenizer.tokenizer import refuse_table
+from bertkit.tokenizer.tokenizer import check_items
 from bertkit.transformer import Encoder, PreparedEncoder
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.arrays import empty, library_of
@@ -226,7 +226,7 @@ def encoded_chunks(
     Raises:
         UsageError: a table instead of items.
     """
-    refuse_table(items)
+    check_items(items)
     with bar_of(items, doing, unit, progress) as bar:
         for chunk in chunks(map(read, items) if read else items, num_characters, most):
             encodings = encode(chunk, report.num_texts)
@@ -295,7 +295,7 @@ def chunks(
     Raises:
         UsageError: a table instead of items.
     """
-    refuse_table(items)
+    check_items(items)
     chunk: list[Item] = []
     characters = 0
     for item in items:

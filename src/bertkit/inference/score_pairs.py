@@ -13,7 +13,7 @@ from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, encoded_chunks, refuse_windows, text_length
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
-from bertkit.tokenizer.tokenizer import refuse_table
+from bertkit.tokenizer.tokenizer import check_items
 
 HEAD = "sequence_classification"
 
@@ -80,7 +80,7 @@ def texts_of(texts: str | Iterable[str]) -> list[str]:
     Raises:
         UsageError: a table.
     """
-    refuse_table(texts)
+    check_items(texts)
     return [texts] if isinstance(texts, str) else list(texts)
 
 

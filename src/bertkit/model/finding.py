@@ -11,6 +11,7 @@ from bertkit.errors import MissingHeadError, UsageError
 from bertkit.inference import InferenceReport
 from bertkit.inference.runner import checked_text, chunks
 from bertkit.model.predictions import ModelPredictions
+from bertkit.tokenizer.tokenizer import check_items
 
 if TYPE_CHECKING:
     from bertkit.extraction import Entity, ExtractionReport, Extractor, Schema, SchemaExtractor
@@ -106,6 +107,7 @@ class ModelFinding(ModelPredictions):
             UsageError: no labels, or one that is empty, given twice, too long or not of the tagger; a threshold out of
                 range; a schema that the model does not read.
         """
+        check_items(texts)
         given = [texts] if isinstance(texts, str) else texts
         if schema is not None:
             if labels is not None:
@@ -172,6 +174,7 @@ class ModelFinding(ModelPredictions):
         redactor = Redactor(
             kinds, regions=regions, tagger=self, labels=labels, threshold=threshold, key=key, is_json=is_json
         )
+        check_items(texts)
         return redactor.redact(texts) if isinstance(texts, str) else redactor.redact_all(list(texts))
 
     def run(
@@ -214,6 +217,7 @@ class ModelFinding(ModelPredictions):
                 raise UsageError(f"the head {head!r:.40}: expected one of {', '.join(own)}, or a model")
         others = {f"heads[{index}]": head for index, head in enumerate(heads) if isinstance(head, ModelFinding)}
         trunk, rows = SharedTrunk({"this model": self, **others}), list[tuple[Any, ...]]()
+        check_items(texts)
         given = [texts] if isinstance(texts, str) else texts
         for part in chunks(map(checked_text, given), lambda text: _WEIGHT_OF_PASS * len(text)):
             models = trunk.one_pass()

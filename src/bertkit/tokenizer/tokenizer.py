@@ -17,23 +17,26 @@ from bertkit.tokenizer.vocabulary import Vocabulary
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece, explain_bad_text
 
 
-def refuse_table(texts: Any) -> None:
-    """Refuse a DataFrame or dict, which iterates over the names of its columns.
+def check_items(texts: Any) -> None:
+    """Check that texts or examples can be iterated over: a DataFrame or dict has the names of its columns, and bytes
+    have numbers.
 
     Raises:
-        UsageError: a table instead of texts.
+        UsageError: a table, bytes, or no collection.
     """
     if hasattr(texts, "columns") or isinstance(texts, Mapping):
         raise UsageError(f"expected texts, got a {type(texts).__name__}: pass one of its columns")
+    if isinstance(texts, bytes | bytearray) or not hasattr(texts, "__iter__"):
+        raise UsageError(f"expected texts, got {texts!r:.40}: pass a str, or several, such as a list of them")
 
 
 def refuse_one_text(texts: Any) -> None:
-    """Refuse a str, which iterates over its characters, and a table as `refuse_table`.
+    """Refuse a str, which iterates over its characters, and what `check_items` refuses.
 
     Raises:
-        UsageError: a str or a table instead of several texts.
+        UsageError: a str, a table or no collection instead of several texts.
     """
-    refuse_table(texts)
+    check_items(texts)
     if isinstance(texts, str):
         raise UsageError(f"texts is a str ({texts!r:.40}): expected several, such as [text]")
 
@@ -175,10 +178,10 @@ class Tokenizer:
             OverLengthError: a text is too long under ``"error"``.
             UsageError: a text that is not a str, or different numbers of texts and pairs.
         """
-        for given in (texts, pairs):
+        for given in (texts, () if pairs is None else pairs):
             if isinstance(given, str):
                 raise UsageError("encode_batch expected a list of texts, got a str: use encode(text) or [text]")
-            refuse_table(given)
+            check_items(given)
         if not self.engine.template.wraps:
             raise UsageError(
                 "this tokenizer adds no special tokens such as [CLS], as its model generates text (bertkit generate): "
