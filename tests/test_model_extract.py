@@ -18,6 +18,7 @@ from bertkit.cli import run
 from bertkit.errors import BertkitError, CheckpointError, MissingHeadError, UsageError
 from bertkit.extraction import ExtractionReport, Schema, open_extractor
 from bertkit.extraction.opening import SECTION
+from bertkit.model.finding import ModelFinding
 from bertkit.redaction import Key
 from bertkit.tasks import SequenceClassification, TokenClassification
 
@@ -62,6 +63,18 @@ def test_entities_and_vectors_of_one_run_have_the_bits_of_each_alone(models, nam
     assert [entities for entities, *_ in rows] == model.extract(texts, **options)
     assert np.array([vector for _, vector, _ in rows]).tobytes() == model.embed(texts, on_long="window").tobytes()
     assert [redaction for *_, redaction in rows] == model.redact(texts, **options)
+
+
+def test_entities_of_a_pass_are_decided_once(tagger, monkeypatch):
+    read, extract = [], ModelFinding.extract
+    monkeypatch.setattr(
+        ModelFinding,
+        "extract",
+        lambda self, texts, *given, **how: read.extend(texts) or extract(self, texts, *given, **how),
+    )
+    rows = tagger.run(TEXTS, ["entities", "redaction"])
+    assert read == list(dict.fromkeys(TEXTS))
+    assert [redaction for _, redaction in rows] == tagger.redact(TEXTS)
 
 
 def test_a_schema_gives_a_reading(folders, models):

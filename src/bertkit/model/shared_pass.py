@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.arrays import are_equal, array, library_of, split
 from bertkit.transformer.kernels.inference import without_gradients
 from bertkit.transformer.modules import ArrayModule, nn
+
+if TYPE_CHECKING:
+    from bertkit.extraction import Entity
 
 _POOLER = "pooler."
 """Parameters of encoders that belong to heads: each model uses its own."""
@@ -92,10 +95,21 @@ class _Head(Model):
         super().__init__(model.checkpoint, model.precision, model.precision_reason, model._opened_extractor)
         trunk: Any = _Trunk(base.encoder, network.encoder, states)
         self._reader = _Reader(network, model.tokenizer, trunk, base=base, states=states)
+        self._entities: dict[Any, dict[str, tuple[Entity, ...]]] = {}
 
     @property
     def _runner(self) -> Runner:
         return self._reader
+
+    def extract(self, texts: Any, labels: Any = None, *, threshold: float | None = None, **others: Any) -> Any:
+        """As `ModelFinding.extract`; the entities of a text are decided once, for themselves and for redactions."""
+        if isinstance(texts, str) or others:
+            return super().extract(texts, labels, threshold=threshold, **others)
+        described = tuple(labels.items()) if isinstance(labels, Mapping) else ()
+        known = self._entities.setdefault((self.entity_labels(labels), described, threshold), {})
+        missing = [text for text in dict.fromkeys(texts) if text not in known]
+        known.update(zip(missing, super().extract(missing, labels, threshold=threshold), strict=True))
+        return [known[text] for text in texts]
 
 
 @dataclass(frozen=True)
