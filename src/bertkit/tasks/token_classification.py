@@ -192,8 +192,8 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
     def decode(self, examples: Sequence[TaggedText], encodings: Encodings, logits: np.ndarray) -> list[TagsPrediction]:
         words = [self._words(example) for example in examples]
-        scores, was_read = self.word_scores(examples, encodings, logits)
-        _, word_of = self._first_pieces(examples, encodings)
+        pieces = first_pieces([example.text for example in examples], words, encodings)
+        (scores, was_read), word_of = self._word_scores(*pieces, logits), pieces[1]
         cu_words = np.cumsum([0, *map(len, words)])
         decided = np.flatnonzero(word_of == np.arange(len(word_of)))
         chosen = self.likeliest(scores[decided], np.searchsorted(decided, cu_words))
@@ -208,7 +208,12 @@ class TokenClassification(OneOfClasses, JudgedTask):
         """(W, C) float64 log probabilities of the labels of each word, and (W,) bool, True if the word was encoded;
         other words have the label of `TagsPrediction` with probability 1. A word inside the token of the word before
         has the probabilities of labels that continue those of that word."""
-        tokens, word_of = self._first_pieces(examples, encodings)
+        return self._word_scores(*self._first_pieces(examples, encodings), logits)
+
+    def _word_scores(
+        self, tokens: np.ndarray, word_of: np.ndarray, logits: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `word_scores`, from the arrays of `first_pieces`."""
         scores = log_softmax(logits[np.maximum(tokens, 0)])
         scores[tokens < 0] = -np.inf
         scores[tokens < 0, self.label_names.index(OUTSIDE) if OUTSIDE in self.label_names else 0] = 0.0
@@ -272,10 +277,11 @@ class TokenClassification(OneOfClasses, JudgedTask):
         entities: list[list[EntityFound]] = [[] for _ in examples]
         results = tags.entities(labels, cu_words)
         texts = np.searchsorted(cu_words, results[:, 0], "right") - 1
-        for (first, end, kind), number in zip(results.tolist(), texts.tolist(), strict=True):
+        parts = np.searchsorted(decided, results[:, :2])  # of the probabilities
+        for (first, end, kind), number, part in zip(results.tolist(), texts.tolist(), parts.tolist(), strict=True):
             spans, text, before = words[number], examples[number].text, int(cu_words[number])
             start, stop = spans[first - before][0], spans[end - before - 1][1]
-            probability = float(np.prod(probabilities[slice(*np.searchsorted(decided, (first, end)))]))
+            probability = float(np.multiply.reduce(probabilities[slice(*part)]))
             if probability > self.threshold or not self.threshold:
                 entities[number].append(EntityFound(start, stop, text[start:stop], tags.types[kind], probability))
         names = np.array(self.label_names, object)[labels].tolist()
