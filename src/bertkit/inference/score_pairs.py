@@ -13,7 +13,7 @@ from bertkit.inference.report import InferenceReport
 from bertkit.inference.runner import Runner, encoded_chunks, refuse_windows, text_length
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
-from bertkit.tokenizer.tokenizer import check_items
+from bertkit.tokenizer.tokenizer import as_items
 
 HEAD = "sequence_classification"
 
@@ -80,8 +80,7 @@ def texts_of(texts: str | Iterable[str]) -> list[str]:
     Raises:
         UsageError: a table.
     """
-    check_items(texts)
-    return [texts] if isinstance(texts, str) else list(texts)
+    return list(as_items(texts))
 
 
 def paired(queries: str | Sequence[str], texts: str | Sequence[str]) -> tuple[list[str], list[str]]:

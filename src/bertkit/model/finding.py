@@ -11,7 +11,7 @@ from bertkit.errors import MissingHeadError, UsageError
 from bertkit.inference import InferenceReport
 from bertkit.inference.runner import checked_text, chunks
 from bertkit.model.predictions import ModelPredictions
-from bertkit.tokenizer.tokenizer import check_items
+from bertkit.tokenizer.tokenizer import as_items
 
 if TYPE_CHECKING:
     from bertkit.extraction import Entity, ExtractionReport, Extractor, Schema, SchemaExtractor
@@ -107,8 +107,7 @@ class ModelFinding(ModelPredictions):
             UsageError: no labels, or one that is empty, given twice, too long or not of the tagger; a threshold out of
                 range; a schema that the model does not read.
         """
-        check_items(texts)
-        given = [texts] if isinstance(texts, str) else texts
+        given = as_items(texts)
         if schema is not None:
             if labels is not None:
                 raise UsageError("labels and a schema: give one of them")
@@ -174,8 +173,8 @@ class ModelFinding(ModelPredictions):
         redactor = Redactor(
             kinds, regions=regions, tagger=self, labels=labels, threshold=threshold, key=key, is_json=is_json
         )
-        check_items(texts)
-        return redactor.redact(texts) if isinstance(texts, str) else redactor.redact_all(list(texts))
+        redactions = redactor.redact_all(list(as_items(texts)))
+        return redactions[0] if isinstance(texts, str) else redactions
 
     def run(
         self,
@@ -217,8 +216,7 @@ class ModelFinding(ModelPredictions):
                 raise UsageError(f"the head {head!r:.40}: expected one of {', '.join(own)}, or a model")
         others = {f"heads[{index}]": head for index, head in enumerate(heads) if isinstance(head, ModelFinding)}
         trunk, rows = SharedTrunk({"this model": self, **others}), list[tuple[Any, ...]]()
-        check_items(texts)
-        given = [texts] if isinstance(texts, str) else texts
+        given = as_items(texts)
         for part in chunks(map(checked_text, given), lambda text: _WEIGHT_OF_PASS * len(text)):
             models = trunk.one_pass()
             results = [

@@ -30,6 +30,12 @@ def check_items(texts: Any) -> None:
         raise UsageError(f"expected texts, got {texts!r:.40}: pass a str, or several, such as a list of them")
 
 
+def as_items(texts: Any) -> Any:
+    """Texts as they are, or a list of one str; as `check_items`."""
+    check_items(texts)
+    return [texts] if isinstance(texts, str) else texts
+
+
 def refuse_one_text(texts: Any) -> None:
     """Refuse a str, which iterates over its characters, and what `check_items` refuses.
 
