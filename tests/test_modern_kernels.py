@@ -10,12 +10,20 @@ from torch import Tensor, nn
 
 from bertkit import Batch, ModernBertConfig
 from bertkit.architectures import Network
+from bertkit.batch import packed
 from bertkit.tasks import Loss
 from bertkit.training import compute_gradients
 from bertkit.transformer.kernels import steps, training_kernels
 from bertkit.transformer.kernels.arrays import array, rotary_and_window
-from bertkit.transformer.kernels.attention import packed_self_attention
-from bertkit.transformer.kernels.inference_steps import CompiledAddThenNorm, PlainAddThenNorm, compiled_gate, plain_gate
+from bertkit.transformer.kernels.attention import packed_self_attention, repeated_heads
+from bertkit.transformer.kernels.inference_steps import (
+    CompiledAddThenNorm,
+    PlainAddThenNorm,
+    compiled_gate,
+    plain_attention,
+    plain_gate,
+    tile_attention,
+)
 from bertkit.transformer.kernels.linear import PlainInt8Linear
 from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct, read_rows
@@ -23,6 +31,7 @@ from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows
 from bertkit.transformer.prepared.int8_steps import Int8AddThenNorm, activate_gate, hidden_states_of
 from bertkit.transformer.rotary import Rotary, rotary_of, rotate
+from bertkit.transformer.window import CAUSAL
 
 LENGTHS = [5, 1, 33, 64, 17, 8, 130, 7, 2]
 SHAPES = [(3, 20), (12, 32), (2, 64), (2, 6), (1, 48), (1, 34)]  # num_heads, head_dim
@@ -47,6 +56,23 @@ def test_rotation_of_four_columns() -> None:
     turned = [complex(1, 3) * np.exp(1j * angles[0]), complex(2, 4) * np.exp(1j * angles[1])]
     expected = [[1, 2, 3, 4], [turned[0].real, turned[1].real, turned[0].imag, turned[1].imag]]
     torch.testing.assert_close(rotate(x, rotary)[:, 0], torch.tensor(expected, dtype=torch.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("num_heads", "num_key_value_heads", "head_dim"), [(6, 2, 20), (3, 1, 34), (4, 2, 64)])
+def test_key_value_heads_of_several_query_heads_have_the_bits_of_repeated_ones(
+    num_heads: int, num_key_value_heads: int, head_dim: int, dtype: torch.dtype
+) -> None:
+    width = (num_heads + 2 * num_key_value_heads) * head_dim
+    together = torch.randn(sum(LENGTHS), width, generator=torch.Generator().manual_seed(1)).to(dtype)
+    query, *key_value = together.split([num_heads * head_dim, *[num_key_value_heads * head_dim] * 2], dim=1)
+    heads = [head for part in key_value for head in part.split(head_dim, dim=1)]
+    repeated = torch.cat([query, *(head for head in heads for _ in range(num_heads // num_key_value_heads))], dim=1)
+    assert torch.equal(repeated_heads(together, num_heads, head_dim), repeated)
+    batch = packed(np.zeros(sum(LENGTHS)), np.zeros(sum(LENGTHS)), np.array(LENGTHS)).as_tensors()
+    arguments = num_heads, head_dim, rotary_of(batch.position_ids, 50.0, head_dim), CAUSAL
+    for attention in (tile_attention, plain_attention):
+        assert torch.equal(attention(together, batch, *arguments), attention(repeated, batch, *arguments))
 
 
 def test_turned_products_depend_on_the_distance_alone() -> None:

@@ -78,7 +78,7 @@ class SelfAttention(nn.Module):
         bias = self.for_layer(bias)
         inputs = self.config.as_thirds(apply_linear(hidden_states, *self.inputs()), -1)  # (T, 3 H K)
         if self.config.has_head_norms:
-            inputs = norm_heads(inputs, self.query_norm, self.key_norm)
+            inputs = norm_heads(inputs, self.query_norm, self.key_norm, self.num_heads)
         dropout_prob = self.dropout_prob if self.training else 0.0
         rotary = positions.rotary[self.positions] if isinstance(self.positions, RotaryPositions) else None
         context = self_attention(
@@ -95,11 +95,11 @@ class SelfAttention(nn.Module):
         return PositionRows(keys, queries, bias.row_of_distance, self.positions.scale)
 
     def linears(self) -> list[tuple[Tensor, Tensor | None]]:
-        """Weight and bias of two matrix products: query, key and value as one (3 H K outputs); output."""
+        """Weight and bias of two matrix products: query, key and value as one (outputs: `input_widths`); output."""
         weight, bias = joined(self.inputs())
-        thirds = self.config.as_thirds
+        parts = self.config.as_parts
         return [
-            (thirds(weight, 0), None if bias is None else thirds(bias, 0)),
+            (parts(weight, 0), None if bias is None else parts(bias, 0)),
             (self.output.weight, self.output.bias),
         ]
 

@@ -5,7 +5,9 @@ The layer that is trained (`layer.py`), the one prepared for inference (`prepare
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from bertkit.errors import UsageError
 from bertkit.later import Tensor, torch
@@ -118,16 +120,9 @@ class LayerConfig:
     def _has_neighboring_pairs(self) -> bool:
         return isinstance(self.positions, RotaryPositions) and self.positions.has_neighboring_pairs
 
-    @property
-    def stores_thirds(self) -> bool:
-        """Whether queries, keys and values are stored as attention reads them: `as_thirds` changes nothing."""
-        return self.input_widths[0] == self.input_widths[1] and not (
-            self.has_inputs_by_head or self._has_neighboring_pairs
-        )
-
     def as_thirds(self, inputs: Tensor, dim: int) -> Tensor:
-        """Queries, keys and values of all heads, a third each, as attention reads them: key/value heads are repeated,
-        one for each query head.
+        """Queries, keys and values of all heads, a third each, as attention in training reads them: key/value heads are
+        repeated, one for each query head.
 
         Args:
             inputs: along ``dim`` the outputs of the layers of queries, keys and values.
@@ -141,19 +136,21 @@ class LayerConfig:
         others = [part.unflatten(dim, (-1, self.head_dim)).repeat_interleave(repeats, heads) for part in others]
         return torch.cat([query, *(part.flatten(heads, heads + 1) for part in others)], dim)
 
-    def as_parts(self, inputs: Tensor, dim: int) -> Tensor:
-        """The same without repeats: all queries, all keys, all values, of `input_widths`. Columns i and i + K / 2 of a
-        head are a pair in rotation."""
+    def as_parts(self, inputs: Any, dim: int) -> Any:
+        """The same without repeats, as attention in inference reads them, of tensors or arrays: all queries, all keys,
+        all values, of `input_widths`. Columns i and i + K / 2 of a head are a pair in rotation."""
         if self.has_inputs_by_head:
             inputs = _exchanged(inputs, dim, self.num_attention_heads, 3, self.head_dim)
         if self._has_neighboring_pairs:
-            query, key, value = inputs.split(self.input_widths, dim)
-            query, key = (_exchanged(part, dim, self.head_dim // 2, 2, 1) for part in (query, key))
-            inputs = torch.cat([query, key, value], dim)
+            before, count = (slice(None),) * (dim % inputs.ndim), sum(self.input_widths[:2])
+            rotated, value = inputs[*before, :count], inputs[*before, count:]
+            library: Any = np if isinstance(inputs, np.ndarray) else torch
+            inputs = library.concatenate([_exchanged(rotated, dim, self.head_dim // 2, 2, 1), value], dim)
         return inputs
 
 
-def _exchanged(inputs: Tensor, dim: int, rows: int, columns: int, width: int) -> Tensor:
+def _exchanged(inputs: Any, dim: int, rows: int, columns: int, width: int) -> Any:
     """Transpose each matrix of ``rows`` times ``columns`` groups of ``width`` outputs along ``dim``."""
-    first = dim if dim >= 0 else dim - 3
-    return inputs.unflatten(dim, (-1, rows, columns, width)).transpose(first + 1, first + 2).flatten(first, first + 3)
+    dim, shape = dim % inputs.ndim, inputs.shape
+    groups = inputs.reshape(*shape[:dim], -1, rows, columns, width, *shape[dim + 1 :])
+    return groups.swapaxes(dim + 1, dim + 2).reshape(shape)

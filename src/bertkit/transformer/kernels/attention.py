@@ -90,17 +90,27 @@ def packed_self_attention(
     return packed_attention(query, key, value, seqlens, dropout_prob, window, bias, attended=attended).flatten(-2)
 
 
-def norm_heads(query_key_value: Tensor, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> Tensor:
-    """Queries and keys with a norm over the columns of each head: (T, 3 H K) to the same, computed in the dtype of the
-    norms.
+def norm_heads(query_key_value: Tensor, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm, num_heads: int) -> Tensor:
+    """Queries and keys with a norm over the columns of each head: (T, (H + 2 G) K) to the same for H query heads and G
+    key/value heads, computed in the dtype of the norms.
 
     Args:
         query_norm, key_norm: of K columns, without biases.
+        num_heads: query heads.
     """
-    heads = query_key_value.unflatten(-1, (3, -1, query_norm.normalized_shape[0]))  # (T, 3, H, K)
-    query, key, value = heads.unbind(-3)
+    heads = query_key_value.unflatten(-1, (-1, query_norm.normalized_shape[0]))  # (T, H + 2 G, K)
+    query, key, value = heads.tensor_split((num_heads, (num_heads + heads.shape[-2]) // 2), dim=-2)
     parts = [norm(part.to(norm.weight.dtype)) for norm, part in ((query_norm, query), (key_norm, key))]
-    return torch.stack([*(part.to(value.dtype) for part in parts), value], dim=-3).flatten(-3)
+    return torch.cat([*(part.to(value.dtype) for part in parts), value], dim=-2).flatten(-2)
+
+
+def repeated_heads(query_key_value: Tensor, num_heads: int, head_dim: int) -> Tensor:
+    """Keys and values once for each query head that they serve: (T, (H + 2 G) K) to (T, 3 H K)."""
+    heads = query_key_value.unflatten(-1, (-1, head_dim))
+    repeats = 2 * num_heads // (heads.shape[-2] - num_heads)
+    if repeats == 1:
+        return query_key_value
+    return torch.cat([heads[:, :num_heads], heads[:, num_heads:].repeat_interleave(repeats, 1)], 1).flatten(1)
 
 
 def recorded_attention(

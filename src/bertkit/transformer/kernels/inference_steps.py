@@ -26,11 +26,11 @@ from bertkit.transformer.kernels.arrays import (
     position_arrays,
     rotary_and_window,
 )
-from bertkit.transformer.kernels.attention import norm_heads, packed_self_attention
+from bertkit.transformer.kernels.attention import norm_heads, packed_self_attention, repeated_heads
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward, silu_gate_forward
 from bertkit.transformer.kernels.pair_attention import attend
-from bertkit.transformer.kernels.rows import Quantized, embed_rows, norm_rows
+from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct, embed_rows, norm_rows
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import Window
@@ -44,7 +44,8 @@ class PlainEmbeddings:
 
     def __call__(self, batch: Batch) -> Tensor:
         """Returns (T, D), in the width of the tables."""
-        return self.embeddings.look_up(batch).to(self.dtype)
+        embedded = self.embeddings.look_up(batch)
+        return embedded if isinstance(embedded, np.ndarray) else embedded.to(self.dtype)
 
 
 class CompiledEmbeddings:
@@ -80,11 +81,12 @@ def plain_attention(
     query_key_value: Tensor,
     batch: Batch,
     num_heads: int,
+    head_dim: int,
     rotary: Rotary | None = None,
     window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
-    """(T, 3 D) queries, keys and values of all heads, to the context (T, D).
+    """(T, (H + 2 G) K) queries of H heads, and keys and values of G heads, to the context (T, H K).
 
     Rows after the last sequence of the batch have a context of zeros.
 
@@ -93,6 +95,7 @@ def plain_attention(
         window: number of tokens visible on each side, or before and after; None: the whole sequence.
         bias: as for `packed_attention`.
     """
+    query_key_value = repeated_heads(query_key_value, num_heads, head_dim)
     bias = bias.to(query_key_value.dtype) if isinstance(bias, Tensor) else bias
     if query_key_value.device.type != "cpu":
         from bertkit.transformer.kernels.device_attention import batch_attention
@@ -112,12 +115,13 @@ def tile_attention(
     query_key_value: Rows,
     batch: Batch,
     num_heads: int,
+    head_dim: int,
     rotary: Rotary | None = None,
     window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
 ) -> Rows:
     """The same, compiled."""
-    context = empty(query_key_value, len(query_key_value), query_key_value.shape[1] // 3)
+    context = empty(query_key_value, len(query_key_value), num_heads * head_dim)
     cu_seqlens = array(batch.cu_seqlens)
     context[cu_seqlens[-1] :] = 0
     if isinstance(bias, PositionRows):
@@ -125,7 +129,7 @@ def tile_attention(
         attend_disentangled(array(query_key_value), cu_seqlens, num_heads, array(context), None, *positions)
         return context
     turns = rotary_and_window(rotary, window, batch.max_seqlen)
-    added = bias_array(bias, context.shape[1] // num_heads)
+    added = bias_array(bias, head_dim)
     attend(array(query_key_value), cu_seqlens, num_heads, array(context), None, *turns, added)
     return context
 
@@ -133,25 +137,27 @@ def tile_attention(
 class PlainHeadNorms:
     """Queries and keys with a norm over the columns of each head, as `norm_heads`."""
 
-    def __init__(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> None:
-        self.norms = query_norm, key_norm
+    def __init__(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm, num_heads: int) -> None:
+        self.arguments = query_norm, key_norm, num_heads
 
     def __call__(self, query_key_value: Tensor) -> Tensor:
-        """(T, 3 H K) to the same."""
-        return norm_heads(query_key_value, *self.norms)
+        """(T, (H + 2 G) K) to the same."""
+        return norm_heads(query_key_value, *self.arguments)
 
 
 class CompiledHeadNorms:
-    """The same, compiled, written over its input."""
+    """The same, compiled."""
 
-    def __init__(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> None:
-        self.head_dim, self.norms = query_norm.normalized_shape[0], (norm_arrays(query_norm), norm_arrays(key_norm))
+    def __init__(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm, num_heads: int) -> None:
+        norms = norm_arrays(query_norm), norm_arrays(key_norm)
+        self.arguments = num_heads, query_norm.normalized_shape[0], *norms
 
-    def __call__(self, query_key_value: Rows) -> Rows:
-        """(T, 3 H K) to the same."""
-        rows = array(query_key_value)
-        modern_rows.norm_heads(rows, self.head_dim, *self.norms, rows)
-        return query_key_value
+    def __call__(self, query_key_value: Rows | UnscaledProduct) -> Rows:
+        """(T, (H + 2 G) K) to the same, written over the input, or over the values of a product."""
+        is_product = isinstance(query_key_value, UnscaledProduct)
+        out = query_key_value.values if is_product else query_key_value
+        modern_rows.norm_heads(query_key_value if is_product else array(out), *self.arguments, array(out))
+        return out
 
 
 def plain_gate(x: Rows, activation: str) -> Rows:

@@ -74,18 +74,19 @@ def norm_without_bias(rows, norm, normed):
 
 
 @compiled
-def norm_heads(rows, head_dim, query_norm, key_norm, normed):
-    """Queries and keys divided by the root of the mean square of each head, and values: (T, 3 H K) each.
+def norm_heads(rows, num_heads, head_dim, query_norm, key_norm, normed):
+    """Queries and keys divided by the root of the mean square of each head, and values: (T, (H + 2 G) K) each, for H
+    query heads and G key/value heads.
 
     Args:
         rows: an array or an UnscaledProduct; ``normed`` may be the same array.
         query_norm, key_norm: Norm of (K,); their biases are ignored.
     """
     num_rows, width = normed.shape
-    num_heads = width // (3 * head_dim)
+    num_normed = (num_heads + width // head_dim) // 2
     line = np.zeros(whole_vectors(head_dim), np.float32)
     for row in range(num_rows):
-        for head in range(2 * num_heads):
+        for head in range(num_normed):
             column, norm = head * head_dim, query_norm if head < num_heads else key_norm
             squares = broadcast(np.float32(0))
             for c in range(0, head_dim, WIDTH):
@@ -95,7 +96,7 @@ def norm_heads(rows, head_dim, query_norm, key_norm, normed):
             for c in range(0, head_dim, WIDTH):
                 numbers = load(line, c) * factor * load(norm.weight, c)
                 store_first(normed, row * width + column + c, numbers, head_dim - c)
-        for c in range(2 * num_heads * head_dim, width, WIDTH):
+        for c in range(num_normed * head_dim, width, WIDTH):
             write(normed, row, c, read(rows, row, c))
 
 

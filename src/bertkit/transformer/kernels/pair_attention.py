@@ -12,7 +12,7 @@ from numba import types
 from bertkit.compiled import compiled, overload, part
 from bertkit.transformer.kernels.attention_mask import choose_head, key_range, mask_of, mask_scores
 from bertkit.transformer.kernels.choices import multiplies_pairs_fast
-from bertkit.transformer.kernels.rows import UnscaledProduct, quantize_rows, read, whole_vectors
+from bertkit.transformer.kernels.rows import UnscaledProduct, quantize_rows, read, whole_vectors, width_of
 from bertkit.transformer.kernels.tile_attention import (
     attend_heads,
     copy_rotated,
@@ -88,7 +88,8 @@ def attend_heads_in_pairs(query_key_value, cu_seqlens, num_heads, context, quant
     """`attend_pairs` for heads from the first to before the second of ``heads``."""
     hidden_size = context.shape[1]
     head_dim = hidden_size // num_heads
-    longest = longest_of(cu_seqlens)
+    key_width = (width_of(query_key_value) - hidden_size) // 2
+    longest, repeats = longest_of(cu_seqlens), hidden_size // key_width
     width, stride = padded_width(head_dim), whole_vectors(longest)
     queries, keys = np.zeros((QUERIES, width), np.uint16), np.zeros((stride, width), np.uint16)
     keys_across = np.empty((width // 2, stride), np.float32)  # keys, transposed
@@ -104,11 +105,12 @@ def attend_heads_in_pairs(query_key_value, cu_seqlens, num_heads, context, quant
         mask.beyond_end[:length] = 0
         mask.beyond_end[length : whole_vectors(length)] = -np.inf
         for head in range(heads[0], heads[1]):
-            column = head * head_dim
+            column, own = head * head_dim, hidden_size + head // repeats * head_dim
             choose_head(mask, bias, head)
-            copy_rotated(query_key_value, start, hidden_size + column, length, head_dim, rotary, keys)
-            transpose_block(key_pairs, length, (head_dim + 1) // 2, keys_across)
-            take_pairs(query_key_value, start, 2 * hidden_size + column, length, head_dim, values)
+            if head % repeats == 0 or head == heads[0]:
+                copy_rotated(query_key_value, start, own, length, head_dim, rotary, keys)
+                transpose_block(key_pairs, length, (head_dim + 1) // 2, keys_across)
+                take_pairs(query_key_value, start, own + key_width, length, head_dim, values)
             for row in range(0, length, QUERIES):
                 num_queries = min(QUERIES, length - row)
                 first, last = key_range(mask, row, num_queries, length)

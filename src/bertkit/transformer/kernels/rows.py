@@ -98,6 +98,18 @@ def _read_product(rows, row, column):
     return fma(broadcast(rows.scales[row]), read(rows.values, row, column), shift)
 
 
+def width_of(rows):
+    """Columns of an array or an UnscaledProduct (compiled only)."""
+    raise NotImplementedError
+
+
+@overload(width_of)
+def _width_of(rows):
+    if isinstance(rows, types.Array):
+        return lambda rows: rows.shape[1]
+    return lambda rows: rows.values.shape[1]
+
+
 @part
 def write(rows, row, column, vector):
     """Write columns ``column`` to ``column + 15`` of a row, as far as it goes."""

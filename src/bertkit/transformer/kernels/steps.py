@@ -138,6 +138,8 @@ def like(x: Tensor, given: Tensor) -> Tensor:
 
 def look_up(table: nn.Embedding, ids: Tensor) -> Tensor:
     """The rows of a table: (T,) to (T, D). Its gradient is sparse: most tokens of a vocabulary are not in a batch."""
+    if isinstance(ids, np.ndarray):
+        return table.weight[ids]
     return table(ids) if _active() is None else with_torch.trained_steps.LookUp.apply(table.weight, ids)
 
 

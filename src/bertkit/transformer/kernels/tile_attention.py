@@ -9,7 +9,7 @@ import numpy as np
 
 from bertkit.compiled import compiled, part
 from bertkit.transformer.kernels.attention_mask import choose_head, key_range, mask_of, mask_scores, mask_weights
-from bertkit.transformer.kernels.rows import quantize_rows, read, whole_vectors
+from bertkit.transformer.kernels.rows import quantize_rows, read, whole_vectors, width_of
 from bertkit.transformer.kernels.tiles import (
     QUERIES,
     add_matrix,
@@ -40,7 +40,8 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
     """``context = softmax(Q K^T / sqrt(K)) V`` in each sequence and head (Vaswani et al. 2017, equation 1).
 
     Args:
-        query_key_value: (T, 3 D) array or UnscaledProduct: of each token the queries, keys and values of all heads.
+        query_key_value: (T, D + 2 G K) array or UnscaledProduct: of each token the queries of H heads, and the keys and
+            values of G heads, each for equally many neighboring query heads.
         cu_seqlens: (B + 1,) int32.
         context: (T, D) array.
         quantized: Quantized, also receives the context; or None.
@@ -65,8 +66,8 @@ def attend_two_rows(
 
     Args:
         query: (T, D) or wider: the queries of all heads of each token in its first D columns.
-        key_value: (S, 2 D) or wider: of each token of the other row the keys of all heads from ``key_column`` on, and
-            after them the values.
+        key_value: of each token of the other row the keys of all heads from ``key_column`` on, and after them the
+            values, (S, 2 G K) in all.
         cu_keys: (B + 1,) int32, as ``cu_seqlens`` of the other row. With another one than that, without rotary, window
             and bias.
     """
@@ -84,7 +85,8 @@ def attend_heads(
     """`attend_two_rows` for heads from the first to before the second of ``heads``."""
     hidden_size = context.shape[1]
     head_dim = hidden_size // num_heads
-    longest = longest_of(cu_keys)
+    key_width = (width_of(key_value) - key_column) // 2
+    longest, repeats = longest_of(cu_keys), hidden_size // key_width
     width, stride = padded_width(head_dim), whole_vectors(longest)
     queries = np.zeros((QUERIES, width), np.float32)
     keys, values = np.zeros((stride, width), np.float32), np.zeros((stride, width), np.float32)
@@ -100,11 +102,12 @@ def attend_heads(
         mask.beyond_end[:length] = 0
         mask.beyond_end[length : whole_vectors(length)] = -np.inf
         for head in range(heads[0], heads[1]):
-            column = head * head_dim
+            column, own = head * head_dim, key_column + head // repeats * head_dim
             choose_head(mask, bias, head)
-            copy_rotated(key_value, first_key, key_column + column, length, head_dim, rotary, keys)
-            take(key_value, first_key, key_column + hidden_size + column, length, head_dim, values)
-            transpose_block(keys, length, head_dim, keys_across)
+            if head % repeats == 0 or head == heads[0]:
+                copy_rotated(key_value, first_key, own, length, head_dim, rotary, keys)
+                take(key_value, first_key, own + key_width, length, head_dim, values)
+                transpose_block(keys, length, head_dim, keys_across)
             for row in range(0, num_rows, QUERIES):
                 num_queries = min(QUERIES, num_rows - row)
                 first, last = key_range(mask, row, num_queries, length)

@@ -48,19 +48,16 @@ class WholeSequences(Attention):
 
 def runs_in_arrays(encoder: Any, precision: str) -> bool:
     """Whether an encoder with arrays is prepared without torch: at a precision whose products are compiled, and with
-    layer normalization and another kind of positions than DeBERTa's."""
+    another kind of positions than DeBERTa's and other steps than GPT-2's."""
     if not isinstance(encoder, ArrayModule) or precision == "bfloat16" or not multiplies_panels_fast(precision):
         return False
     config = encoder.config  # type: ignore[attr-defined]
-    return config.normalizes_embeddings and all(
-        _has_arrays(config.layer(number)) for number in range(config.num_hidden_layers)
-    )
+    return all(_has_arrays(config.layer(number)) for number in range(config.num_hidden_layers))
 
 
 def _has_arrays(layer: LayerConfig) -> bool:
     is_of_generation = layer.is_pre_norm and layer.has_norm_biases
-    is_disentangled = isinstance(layer.positions, DisentangledPositions)
-    return layer.norm == "layer" and layer.stores_thirds and not (is_of_generation or is_disentangled)
+    return not (is_of_generation or isinstance(layer.positions, DisentangledPositions))
 
 
 def weight_versions(encoder: Any) -> Any:

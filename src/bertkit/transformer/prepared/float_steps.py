@@ -63,14 +63,15 @@ class FloatSteps:
             return State(embedded, embedded if isinstance(embedded, np.ndarray) else embedded.to(self.dtype))
         return State(*norm(0 * embedded, embedded))
 
-    def head_norms(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> Callable[[Tensor], Tensor]:
-        """The norms of the heads of queries and keys, from the product before attention to its input."""
-        return self.kernels.head_norms(query_norm, key_norm)
+    def head_norms(self, *arguments: Any) -> Callable[[Tensor], Tensor]:
+        """The norms of the heads of queries and keys, from the product before attention to its input; arguments as of
+        `PlainHeadNorms`."""
+        return self.kernels.head_norms(*arguments)
 
     def attend(self, layer: PreparedLayer, query_key_value: Tensor, batch: Batch, rotary: Any) -> Tensor:
-        """Attention within the sequences of a batch: (T, 3 D) to (T, D)."""
-        bias = bias_of_length(layer.bias, batch.max_seqlen)
-        return self.kernels.attention(query_key_value, batch, layer.num_heads, rotary, layer.window, bias=bias)
+        """Attention within the sequences of a batch: (T, (H + 2 G) K) to (T, H K)."""
+        bias, sizes = bias_of_length(layer.bias, batch.max_seqlen), (layer.num_heads, layer.head_dim)
+        return self.kernels.attention(query_key_value, batch, *sizes, rotary, layer.window, bias=bias)
 
     def inner(self, linear: Any, x: Tensor, activation: str, is_gated: bool) -> Tensor:
         """The inside of the feed-forward network: (T, D) to (T, F)."""

@@ -26,8 +26,8 @@ from bertkit.transformer.kernels.arrays import (
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import Kernels, linear_for
-from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, norm_arrays, plain_gate
-from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_rows, norm_heads
+from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, CompiledHeadNorms, norm_arrays, plain_gate
+from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_rows
 from bertkit.transformer.kernels.pair_attention import attend
 from bertkit.transformer.kernels.rows import (
     Norm,
@@ -101,15 +101,14 @@ class Int8Steps:
             return State(embedded.floats, embedded)
         return State(*norm(np.zeros(embedded.floats.shape, np.float32), embedded.floats))
 
-    def head_norms(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> Int8HeadNorms:
-        return Int8HeadNorms(query_norm, key_norm)
+    def head_norms(self, *arguments: Any) -> Any:
+        return CompiledHeadNorms(*arguments)
 
     def attend(
         self, layer: PreparedLayer, query_key_value: UnscaledProduct | np.ndarray, batch: Batch, rotary: Any
     ) -> Quantized:
         values = query_key_value.values if isinstance(query_key_value, UnscaledProduct) else query_key_value
-        num_tokens, width = values.shape
-        quantized = empty_quantized(num_tokens, width // 3)
+        quantized = empty_quantized(len(values), layer.num_heads * layer.head_dim)
         context, cu_seqlens = np.empty(quantized.values.shape, np.float32), array(batch.cu_seqlens)
         for rows in quantized:
             rows[cu_seqlens[-1] :] = 0  # after the last sequence
@@ -118,7 +117,7 @@ class Int8Steps:
             positions = position_arrays(bias)
             attend_disentangled(query_key_value, cu_seqlens, layer.num_heads, context, quantized, *positions)
             return quantized
-        added = bias_array(bias, width // 3 // layer.num_heads)
+        added = bias_array(bias, layer.head_dim)
         turns = rotary_and_window(rotary, layer.window, batch.max_seqlen)
         attend(query_key_value, cu_seqlens, layer.num_heads, context, quantized, *turns, added)
         return quantized
@@ -166,18 +165,6 @@ def add_and_norm(product: UnscaledProduct, residual: Rows, norm: Norm) -> Hidden
     hidden, quantized = empty(residual, *residual.shape), empty_quantized(*residual.shape)
     norm_rows(product, array(residual), norm, array(hidden), quantized)
     return HiddenStates(hidden, quantized)
-
-
-class Int8HeadNorms:
-    """Queries and keys with the norms of their heads, and values, from a product, written over its values."""
-
-    def __init__(self, query_norm: nn.RMSNorm, key_norm: nn.RMSNorm) -> None:
-        self.head_dim, self.norms = query_norm.normalized_shape[0], (norm_arrays(query_norm), norm_arrays(key_norm))
-
-    def __call__(self, product: UnscaledProduct) -> np.ndarray:
-        """(T, 3 H K) to the same."""
-        norm_heads(product, self.head_dim, *self.norms, product.values)
-        return product.values
 
 
 class Int8AddThenNorm:

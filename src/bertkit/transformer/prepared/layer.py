@@ -27,11 +27,12 @@ class PreparedLayer:
         self.is_pre_norm, self.is_gated, self.is_cross = config.is_pre_norm, config.is_gated, config.attends_to_sources
         self.attention_norm = layer.attention_norm and steps.norm(layer.attention_norm, self.is_pre_norm)
         self.feed_forward_norm = steps.norm(layer.feed_forward_norm, self.is_pre_norm)
-        self.num_heads, self.activation = config.num_attention_heads, config.hidden_act
+        self.num_heads, self.head_dim = config.num_attention_heads, config.head_dim
         attention = layer.attention
         norms = (attention.query_norm, attention.key_norm) if config.has_head_norms else None
-        self.head_norms = norms and steps.head_norms(*norms)
-        self.window, self.positions, self.bias = config.window, config.positions, attention.for_layer(bias)
+        self.head_norms = norms and steps.head_norms(*norms, self.num_heads)
+        self.activation, self.window = config.hidden_act, config.window
+        self.positions, self.bias = config.positions, attention.for_layer(bias)
         self.linears = [self.query_key_value, self.output, self.expand, self.project]  # of a step of generation
         if self.is_cross:
             self.cross_query, self.cross_key_value, self.cross_output = (
@@ -87,8 +88,8 @@ class Attention:
     """Attention of the layers of a call."""
 
     def attend(self, number: int, layer: PreparedLayer, query_key_value: Any) -> Any:
-        """(T, 3 D) queries, keys and values of all heads to the context (T, D); ``number`` is the index of the
-        layer."""
+        """(T, (H + 2 G) K) queries of H heads, keys and values of G heads, to the context (T, H K); ``number`` is the
+        index of the layer."""
         raise NotImplementedError
 
     def attend_sources(self, number: int, queries: Any) -> Any:
