@@ -31,7 +31,7 @@ from bertkit.transformer.kernels.linear import (
     WidenedLinear,
 )
 from bertkit.transformer.kernels.llvm_vectors import has_byte_products, has_fused_multiplication, has_wide_registers
-from bertkit.transformer.kernels.panel_product import PANEL
+from bertkit.transformer.kernels.product_tiles import PANEL
 from bertkit.transformer.kernels.rows import read_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.prepared.encoder import in_row_counts

@@ -20,7 +20,7 @@ from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.few_rows.prepared import few_rows_of
 from bertkit.transformer.few_rows.weights import MOST_ROWS
 from bertkit.transformer.kernels import inference_kernels
-from bertkit.transformer.kernels.panel_product import PANEL
+from bertkit.transformer.kernels.product_tiles import PANEL
 from bertkit.transformer.prepared.decoder import PreparedDecoder
 
 

@@ -13,7 +13,7 @@ from bertkit.later import Tensor
 from bertkit.transformer.few_rows.products import Weights, multiply_few_rows
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array
-from bertkit.transformer.kernels.panel_product import PANEL
+from bertkit.transformer.kernels.product_tiles import PANEL
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
 from bertkit.transformer.kernels.vector_functions import ADD, CODES, PLAIN
 from bertkit.transformer.kernels.vectors import WIDTH

@@ -19,8 +19,14 @@ import numpy as np
 from numba import types
 
 from bertkit.compiled import compiled, overload, part
-from bertkit.transformer.few_rows.tiles import FRACTION, NUM_VECTORS, TILE_ROWS, multiply_tile, tile_rows
-from bertkit.transformer.kernels.panel_product import PANEL
+from bertkit.transformer.kernels.product_tiles import (
+    FRACTION,
+    NUM_VECTORS,
+    PANEL,
+    TILE_ROWS,
+    multiply_tile,
+    tile_rows,
+)
 from bertkit.transformer.kernels.rows import Quantized, quantize_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.kernels.vector_functions import ADD, ADD_ROUNDED, PLAIN, activated

@@ -34,7 +34,7 @@ from bertkit.transformer.kernels.linear import (
     has_onednn,
 )
 from bertkit.transformer.kernels.llvm_vectors import has_byte_products, has_fused_multiplication, has_wide_registers
-from bertkit.transformer.kernels.panel_product import PANEL
+from bertkit.transformer.kernels.product_tiles import PANEL
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 from bertkit.transformer.kernels.row_invariance import agrees_with_reference, probe_weight
 from bertkit.transformer.kernels.rows import Norm

@@ -257,7 +257,7 @@ class CompiledInt8Linear:
         if missing := -values.shape[1] % 4:
             values = np.pad(values, [(0, 0), (0, missing)])
         product = np.empty((len(values), self.kind[1]), np.float32)
-        multiply_panels(self.weight, values, product)
+        multiply_panels(self.weight, values.view(np.float32), product)
         return product
 
 

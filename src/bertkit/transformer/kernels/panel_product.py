@@ -10,41 +10,17 @@ in 16 bits: there weights are rounded so that two neighbors cannot overflow (`we
 Shape letters: M rows, K inputs, N outputs.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import extending, types
 
 from bertkit.compiled import compiled, overload
-from bertkit.transformer.kernels.llvm_vectors import (
-    FLOATS,
-    INTS,
-    adds_pairs_of_bytes,
-    byte_products,
-    float_products,
-    has_wide_registers,
-    in_all_lanes,
-)
+from bertkit.transformer.kernels.llvm_vectors import adds_pairs_of_bytes
+from bertkit.transformer.kernels.product_tiles import MANY_ROWS, PANEL, many_rows, multiply_tile
 from bertkit.transformer.kernels.rows import read, write
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.kernels.vector_functions import ADD, PLAIN, activated
 from bertkit.transformer.kernels.vectors import WIDTH, difference_of_integers, load
-
-BYTE = ir.IntType(8)
-intrinsic: Any = extending.intrinsic
-
-_TILE_VECTORS = 4 if has_wide_registers() else 1
-"""Vectors of outputs of a tile."""
-
-_TILE_ROWS = 6
-"""Rows of a tile, whose sums take 24 of 32 registers of AVX-512, 12 of 16 of AVX2."""
-
-_TILE_ROWS_IN_PAIRS = 4
-"""Rows of a tile where `byte_products` needs further registers."""
-
-PANEL = _TILE_VECTORS * WIDTH
-"""Outputs of a panel of packed weights."""
 
 _BLOCK_ROWS, _BLOCK_PANELS = 48, 256 // PANEL
 """Rows and panels that a thread multiplies at a time: they stay in its second-level cache."""
@@ -113,7 +89,7 @@ def multiply_panels(panels, counters, rows, then, residual, out):
     Args:
         panels: `FloatPanels`; or `RoundedPanels`: (rows - 128) are multiplied, and columns by the scales of weights.
         counters: (2,) int64 zeros.
-        rows: (M, K) float32, or uint8, K a multiple of 4.
+        rows: (M, K) float32, or four uint8 in the bits of each.
         then: for float32 one of PLAIN to RELU.
         residual: (M, N) float32, read for ADD only.
         out: (M, N) float32.
@@ -122,14 +98,19 @@ def multiply_panels(panels, counters, rows, then, residual, out):
     num_panels, num_words = len(panels.packed), panels.packed.shape[1]
     groups = (num_panels + _BLOCK_PANELS - 1) // _BLOCK_PANELS
     num_units = (num_rows + _BLOCK_ROWS - 1) // _BLOCK_ROWS * groups
-    sums, step, tile_rows = np.empty(_TILE_ROWS * PANEL, np.float32), np.intp(0), _tile_rows(panels)
+    sums, step, tile_rows = np.empty(MANY_ROWS * PANEL, np.float32), np.intp(0), many_rows(panels.packed)
+    packed, nothing = np.intp(panels.packed.ctypes.data), np.intp(0)
     unit = claim(counters, step)
     while unit < num_units:
         first_row, first_panel = unit // groups * _BLOCK_ROWS, unit % groups * _BLOCK_PANELS
         end_row = min(first_row + _BLOCK_ROWS, num_rows)
         for panel in range(first_panel, min(first_panel + _BLOCK_PANELS, num_panels)):
+            weights = packed + 4 * panel * num_words * PANEL
             for row in range(first_row, end_row, tile_rows):
-                sum_products(panels.packed, panel, rows, row, num_words, sums)
+                multiply_tile(
+                    panels.packed, out, rows[row:], nothing, nothing, tile_rows, weights, num_words, sums, False, None,
+                    None,
+                )  # fmt: skip
                 for r in range(min(tile_rows, end_row - row)):
                     for c in range(0, min(PANEL, num_outputs - panel * PANEL), WIDTH):
                         column = panel * PANEL + c
@@ -138,22 +119,6 @@ def multiply_panels(panels, counters, rows, then, residual, out):
         finish(counters, step)
         unit = claim(counters, step)
     wait(counters, step, num_units)
-
-
-def _rows_of_tile(packed: Any) -> int:
-    """Rows of a tile, by the numba type of the packed weights."""
-    return _TILE_ROWS_IN_PAIRS if packed.dtype == types.int8 and adds_pairs_of_bytes() else _TILE_ROWS
-
-
-def _tile_rows(panels):
-    """Rows of a tile (compiled only)."""
-    raise NotImplementedError
-
-
-@overload(_tile_rows)
-def _choose_tile_rows(panels):
-    num_rows = _rows_of_tile(panels.types[0])
-    return lambda panels: num_rows
 
 
 def _finished(panels, sums, row, column, then, residual):
@@ -177,68 +142,3 @@ def _finish_floats(panels, sums, row, column, then, residual):
 
 def _finish_integers(panels, sums, row, column, then, residual):
     return difference_of_integers(sums, load(panels.offsets, column)) * load(panels.scales, column)
-
-
-@intrinsic
-def sum_products(typing_context, packed, panel, rows, row, count, sums):
-    """Write the sums of products of a tile: of some rows and a panel.
-
-    Args:
-        packed: as in `FloatPanels` or `RoundedPanels`.
-        rows: (M, K) float32 or uint8, C-contiguous.
-        row: the first; rows after the last one repeat it.
-        count: number of words of 32 bits of a row.
-        sums: (_TILE_ROWS * PANEL,) float32, for 8 bits the bits of int32.
-    """
-    add_products, lanes = (byte_products, INTS) if packed.dtype == types.int8 else (float_products, FLOATS)
-    tile_rows = _rows_of_tile(packed)
-
-    def generate(context, builder, signature, arguments):
-        packed, panel, rows, row, count, sums = arguments
-        kinds = signature.args
-
-        def number(value: int) -> Any:
-            return ir.Constant(count.type, value)
-
-        def data(index: int, array: Any) -> Any:
-            return builder.bitcast(context.make_array(kinds[index])(context, builder, array).data, BYTE.as_pointer())
-
-        rows_array = context.make_array(kinds[2])(context, builder, rows)
-        last = builder.sub(builder.extract_value(rows_array.shape, 0), number(1))
-        stride = builder.extract_value(rows_array.strides, 0)
-        inputs = []
-        for r in range(tile_rows):
-            index = builder.add(row, number(r))
-            index = builder.select(builder.icmp_signed("<", index, last), index, last)
-            start = builder.gep(data(2, rows), [builder.mul(index, stride)])
-            inputs.append(builder.bitcast(start, lanes.element.as_pointer()))
-        start = builder.mul(builder.mul(panel, count), number(4 * PANEL))
-        weights = builder.bitcast(builder.gep(data(0, packed), [start]), lanes.as_pointer())
-
-        before, loop = builder.block, builder.append_basic_block("words")
-        done = builder.append_basic_block("sums")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        word, tile = builder.phi(count.type), [builder.phi(lanes) for _ in range(tile_rows * _TILE_VECTORS)]
-        following, first = builder.add(word, number(1)), builder.mul(word, number(_TILE_VECTORS))
-        vectors = [
-            builder.load(builder.gep(weights, [builder.add(first, number(v))]), align=4) for v in range(_TILE_VECTORS)
-        ]
-        results = []
-        for pointer in inputs:
-            numbers = in_all_lanes(builder, builder.load(builder.gep(pointer, [word]), align=1))
-            results += [add_products(builder, numbers, each, tile[len(results) + v]) for v, each in enumerate(vectors)]
-        for phi, start, result in (
-            (word, number(0), following),
-            *((each, ir.Constant(lanes, None), result) for each, result in zip(tile, results, strict=True)),
-        ):
-            phi.add_incoming(start, before)
-            phi.add_incoming(result, loop)
-        builder.cbranch(builder.icmp_signed("<", following, count), loop, done)
-        builder.position_at_end(done)
-        target = builder.bitcast(data(5, sums), lanes.as_pointer())
-        for index, result in enumerate(results):
-            builder.store(result, builder.gep(target, [number(index)]), align=4)
-        return context.get_dummy_value()
-
-    return types.void(packed, types.intp, rows, types.intp, types.intp, sums), generate

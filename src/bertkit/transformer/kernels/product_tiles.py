@@ -1,36 +1,50 @@
-"""Sums of products of a tile: a few rows times one panel of packed weights, with all sums in registers."""
+"""Sums of products of a tile: a few rows times one panel of packed weights, with all sums in registers.
 
-from collections.abc import Callable
+Weights are packed in panels of `PANEL` outputs: one number of 32 bits, two of bfloat16 or four of 8 bits for each
+output, then the same for the next inputs.
+"""
+
+from collections.abc import Callable, Collection
 from typing import Any
 
 from llvmlite import ir
 from numba import extending, types
 
-from bertkit.compiled import compiled
+from bertkit.compiled import compiled, overload
 from bertkit.transformer.kernels.llvm_vectors import (
     FLOATS,
     INT,
     INTS,
     SHORTS,
+    adds_pairs_of_bytes,
     bfloat16_products,
     byte_products,
     float_products,
+    has_wide_registers,
     in_all_lanes,
     llvm_function,
     pointer_of,
     widen,
 )
-from bertkit.transformer.kernels.panel_product import PANEL
 from bertkit.transformer.kernels.vectors import WIDTH
 
 intrinsic: Any = extending.intrinsic
 
-NUM_VECTORS = PANEL // WIDTH
+NUM_VECTORS = 4 if has_wide_registers() else 1
 """Vectors of a row of a panel."""
 
+PANEL = NUM_VECTORS * WIDTH
+"""Outputs of a panel of packed weights."""
+
 TILE_ROWS = 4 if NUM_VECTORS > 1 else 6
-"""Rows of a tile, whose sums take 16 of 32 registers of AVX-512, 12 of 16 of AVX2; with more, LLVM would move sums to
-memory and back."""
+"""Rows of a tile that requests weights from memory, whose sums take 16 of 32 registers of AVX-512, 12 of 16 of AVX2;
+with more, LLVM would move sums to memory and back."""
+
+MANY_ROWS = 6
+"""Rows of a tile that does not, whose sums take 24 of 32 registers of AVX-512, 12 of 16 of AVX2."""
+
+_ROWS_IN_PAIRS = 4
+"""Those of it where `byte_products` needs further registers."""
 
 _FRACTION_BITS = 8
 FRACTION = 1 << _FRACTION_BITS
@@ -41,8 +55,24 @@ _AHEAD = 32  # rows of a panel between a weight and the one that is requested fr
 
 @compiled
 def tile_rows(num_rows):
-    """Rows of a tile: 1, 2 or TILE_ROWS."""
+    """Rows of a tile that requests weights from memory: 1, 2 or TILE_ROWS."""
     return num_rows if num_rows <= 2 else TILE_ROWS
+
+
+def many_rows(packed):
+    """Rows of a tile that does not, for the packed weights (compiled only)."""
+    raise NotImplementedError
+
+
+@overload(many_rows)
+def _many_rows(packed):
+    num_rows = _many_rows_of(packed)
+    return lambda packed: num_rows
+
+
+def _many_rows_of(packed: Any) -> int:
+    """`many_rows` by a numba type."""
+    return _ROWS_IN_PAIRS if packed.dtype == types.int8 and adds_pairs_of_bytes() else MANY_ROWS
 
 
 @intrinsic
@@ -54,12 +84,16 @@ def multiply_tile(
     Args:
         packed, bias: arrays in the dtypes of the weights (float32, bfloat16 or int8) and of products.
         words: (M, K) float32, or two bfloat16 or four uint8 in the bits of each; rows after the last repeat it.
-        num_rows: of a tile.
+        num_rows: of a tile: `tile_rows`; `many_rows` if nothing is requested.
         address: of (count, PANEL) weights, or pairs or fours of them.
         sums: float32, of int8 the bits of int32.
         continues: they are added to those that are there.
-        fetched, share: as in `_sums_of_tile`.
+        fetched, share: vectors of the next rows that are requested from memory before, and for each row, in parts of
+            FRACTION: other tiles of the same weights request the rest, so that the memory is always busy. Or None:
+            nothing is requested.
     """
+    is_fetched = fetched != types.none
+    choices = (1, 2, TILE_ROWS) if is_fetched else (_many_rows_of(packed),)
     if packed.dtype == types.int8:
         add_products, vector = byte_products, INTS
     else:
@@ -85,14 +119,16 @@ def multiply_tile(
             pointers = [builder.gep(target, [INT(number)]) for number in range(rows * NUM_VECTORS)]
             zeros = ir.Constant(lanes, None)
             before = [builder.select(continues, builder.load(pointer, align=4), zeros) for pointer in pointers]
-            results = _sums_of_tile(builder, inputs, weights, count, add_products, before, fetched, share)
+            request = _requests(builder, weights, fetched, share) if is_fetched else None
+            results = _sums_of_tile(builder, inputs, weights, count, add_products, before, request)
             for pointer, each in zip(pointers, results, strict=True):
                 builder.store(each, pointer, align=4)
 
-        _for_each_tile(builder, num_rows, tile)
+        _for_each_tile(builder, num_rows, choices, tile)
         return context.get_dummy_value()
 
-    kinds = (packed, bias, words, *[types.intp] * 5, sums, types.boolean, types.intp, types.intp)
+    requested = types.intp if is_fetched else types.none
+    kinds = (packed, bias, words, *[types.intp] * 5, sums, types.boolean, requested, requested)
     return types.void(*kinds), generate
 
 
@@ -103,8 +139,7 @@ def _sums_of_tile(
     count: Any,
     add_products: Callable[..., Any],
     before: list[Any],
-    fetched: Any,
-    share: Any,
+    request: Callable[[Any], None] | None,
 ) -> list[Any]:
     """Generate a loop over ``count`` rows of a panel, with the vectors of sums of a tile in registers.
 
@@ -112,16 +147,13 @@ def _sums_of_tile(
         inputs: pointer to the words of each row of a tile.
         weights: pointer to vectors, the first in a row of the panel; of bfloat16 they are widened to float32.
         before: the sums before the first row.
-        fetched, share: vectors of the next rows that are requested from memory before, and for each row, in parts of
-            FRACTION: other tiles of the same weights request the rest, so that the memory is always busy.
         add_products: of builder, the bits of one row in all lanes, a vector of weights, and sums; returns new sums.
+        request: called with the number of the row of the panel.
 
     Returns:
         The sums, row by row.
     """
     is_short = weights.type.pointee == SHORTS
-    byte = ir.IntType(8).as_pointer()
-    prefetch = llvm_function(builder, "prefetch.p0", ir.VoidType(), [byte, INT, INT, INT])
     start, loop = builder.block, builder.append_basic_block("loop")
     done = builder.append_basic_block("done")
     builder.branch(loop)
@@ -139,13 +171,8 @@ def _sums_of_tile(
     for r, pointer in enumerate(inputs):
         number = in_all_lanes(builder, builder.load(builder.gep(pointer, [k]), align=4))
         new += [add_products(builder, number, vectors[v], sums[r * NUM_VECTORS + v]) for v in range(NUM_VECTORS)]
-    following_lines = builder.lshr(builder.add(fetched, builder.mul(k, share)), k.type(_FRACTION_BITS))
-    for v in range(NUM_VECTORS):  # after the products: before them it would keep sums from registers
-        is_own = builder.icmp_signed("<", k.type(v * FRACTION), share)
-        line = builder.select(is_own, k.type(v), k.type(0))
-        line = builder.add(builder.add(following_lines, line), k.type(_AHEAD * NUM_VECTORS))
-        ahead = builder.gep(weights, [line])
-        builder.call(prefetch, [builder.bitcast(ahead, byte), INT(0), INT(3), INT(1)])  # to read, all caches, data
+    if request is not None:
+        request(k)  # after the products: before them it would keep sums from registers
     following = builder.add(k, k.type(1))
     k.add_incoming(following, loop)
     for each, added in zip(sums, new, strict=True):
@@ -155,11 +182,28 @@ def _sums_of_tile(
     return new
 
 
-def _for_each_tile(builder: Any, num_rows: Any, generate: Callable[[int], None]) -> None:
+def _requests(builder: Any, weights: Any, fetched: Any, share: Any) -> Callable[[Any], None]:
+    """A function that generates the requests of a row of a panel."""
+    byte = ir.IntType(8).as_pointer()
+    prefetch = llvm_function(builder, "prefetch.p0", ir.VoidType(), [byte, INT, INT, INT])
+
+    def request(k: Any) -> None:
+        following = builder.lshr(builder.add(fetched, builder.mul(k, share)), k.type(_FRACTION_BITS))
+        for v in range(NUM_VECTORS):
+            is_own = builder.icmp_signed("<", k.type(v * FRACTION), share)
+            line = builder.select(is_own, k.type(v), k.type(0))
+            line = builder.add(builder.add(following, line), k.type(_AHEAD * NUM_VECTORS))
+            ahead = builder.gep(weights, [line])
+            builder.call(prefetch, [builder.bitcast(ahead, byte), INT(0), INT(3), INT(1)])  # to read, all caches, data
+
+    return request
+
+
+def _for_each_tile(builder: Any, num_rows: Any, choices: Collection[int], generate: Callable[[int], None]) -> None:
     """Generate code for each number of rows of a tile, and a switch between them."""
     end = builder.append_basic_block("end")
     switch = builder.switch(num_rows, end)
-    for rows in (1, 2, TILE_ROWS):
+    for rows in choices:
         case = builder.append_basic_block(f"rows_{rows}")
         switch.add_case(num_rows.type(rows), case)
         builder.position_at_end(case)
