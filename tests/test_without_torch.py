@@ -23,6 +23,7 @@ from bertkit import Model, Tokenizer
 from bertkit.architectures import ARCHITECTURES
 from bertkit.checkpoint.opening import open_checkpoint
 from bertkit.tasks import SequenceClassification
+from bertkit.transformer.deberta import bucket
 from bertkit.transformer.kernels.choices import multiplies_panels_fast
 from bertkit.transformer.modules import ArrayModule, as_torch
 
@@ -65,7 +66,8 @@ def without_torch(program: str, *arguments: object) -> list:
 
 POOLINGS = "cls+mean", "max", "weighted-mean+last", "mean-sqrt-len"
 CONFIGS: dict[str, dict[str, int]] = {
-    name: {} for name in "bert roberta distilbert electra albert xlm-roberta mpnet nomic_bert gte neobert".split()
+    name: {}
+    for name in "bert roberta distilbert electra albert xlm-roberta mpnet nomic_bert gte neobert deberta-v2".split()
 }
 CONFIGS |= {"modernbert": {"local_attention": 8}, "eurobert": {"num_key_value_heads": 2}}
 CONFIGS |= {"qwen3": {"num_key_value_heads": 2, "head_dim": 24}}
@@ -109,6 +111,13 @@ def test_results_have_the_bits_of_a_process_with_torch(tmp_path: Path, precision
         theirs = results(str(tmp_path), precision, with_torch=True)
     for name in FAMILIES:
         assert ours[name] == json.loads(json.dumps(theirs[name])), name
+
+
+@pytest.mark.parametrize(("num_buckets", "longest"), [(256, 512), (32, 128), (4, 69), (18, 362), (200, 141)])
+def test_buckets_of_distances_are_those_of_tensors(num_buckets: int, longest: int) -> None:
+    distances = np.arange(-longest - 99, longest + 100)
+    expected = bucket(torch.from_numpy(distances), num_buckets, longest)
+    np.testing.assert_array_equal(bucket(distances, num_buckets, longest), expected.numpy())
 
 
 @needs_own_products

@@ -7,9 +7,9 @@ Shape letters: T total_tokens, S source tokens, D hidden_size, H num_heads, K he
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bertkit.batch import Batch
 from bertkit.later import Tensor
@@ -86,12 +86,21 @@ class SelfAttention(nn.Module):
         )
         return apply_linear(context, self.output)
 
-    def for_layer(self, bias: Tensor | RelativePositions | None) -> Tensor | PositionRows | None:
-        """The bias of this layer, from that of all layers: with this layer's keys and queries of relative positions."""
+    def for_layer(
+        self, bias: Tensor | RelativePositions | None, multiply: Callable[..., Any] | None = None
+    ) -> Tensor | PositionRows | None:
+        """The bias of this layer, from that of all layers: with this layer's keys and queries of relative positions.
+
+        Args:
+            multiply: called with rows and two linear layers, returns the output of each; None: as in training.
+        """
         if not isinstance(bias, RelativePositions):
             return bias
         assert isinstance(self.positions, DisentangledPositions)
-        keys, queries = apply_linear(bias.rows, self.key, self.query).chunk(2, dim=-1)
+        if multiply is None:
+            keys, queries = apply_linear(bias.rows, self.key, self.query).chunk(2, dim=-1)
+        else:
+            keys, queries = multiply(bias.rows, self.key, self.query)
         return PositionRows(keys, queries, bias.row_of_distance, self.positions.scale)
 
     def linears(self) -> list[tuple[Tensor, Tensor | None]]:

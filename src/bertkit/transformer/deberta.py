@@ -4,15 +4,17 @@ Shape letters: D hidden_size, R relative positions.
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.later import Tensor, torch
+from bertkit.later import torch
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.config_checks import check_activations, check_probabilities
 from bertkit.transformer.encoder import Encoder
+from bertkit.transformer.kernels import like, normalize
+from bertkit.transformer.kernels.arrays import Rows, library_of
 from bertkit.transformer.layer_config import DisentangledPositions, LayerConfig
 from bertkit.transformer.modules import nn, table
 from bertkit.transformer.relative import RelativePositions
@@ -64,23 +66,34 @@ class DebertaEncoder(Encoder):
 
     def distance_bias(self, longest: int) -> RelativePositions:
         """As `Encoder.distance_bias`: the rows of all distances up to ``longest``."""
-        buckets = self.config.position_buckets
-        weight = self.relative_positions.weight
-        distances = torch.arange(1 - longest, longest, device=weight.device)
+        buckets, weight = self.config.position_buckets, self.relative_positions.weight
+        if isinstance(weight, np.ndarray):
+            distances: Any = np.arange(1 - longest, longest)
+        else:
+            distances = torch.arange(1 - longest, longest, device=weight.device)
         of_distance = bucket(distances, buckets, self.config.max_relative_positions) + buckets
-        of_distance = of_distance.clamp(0, 2 * buckets - 1)
+        of_distance = of_distance.clip(0, 2 * buckets - 1)
         first, last = int(of_distance[0]), int(of_distance[-1])
-        normed = self.relative_norm(weight[first : last + 1]).to(weight.dtype)
+        normed = like(normalize(weight[first : last + 1], self.relative_norm), weight)
         return RelativePositions(normed, of_distance - first)
 
 
-def bucket(distances: Tensor, num_buckets: int, longest: int) -> Tensor:
+def bucket(distances: Rows, num_buckets: int, longest: int) -> Rows:
     """Bucket of each distance: the distance up to half the buckets, logarithmic beyond.
 
     >>> bucket(torch.tensor([-131, -7, 128, 160, 511]), 256, 512).tolist()
     [-131, -7, 128, 149, 255]
     """
-    middle = num_buckets // 2
-    far = distances.abs().clamp(min=max(middle, 1)).float()
-    steps = torch.log(far / middle) / torch.log(torch.tensor((longest - 1) / middle)) * (middle - 1)
-    return torch.where(distances.abs() <= middle, distances, (torch.ceil(steps) + middle).long() * distances.sign())
+    library, middle = library_of(distances), num_buckets // 2
+    far = library.asarray(abs(distances).clip(max(middle, 1)), dtype=library.float32)
+    most = library.asarray((longest - 1) / middle, dtype=library.float32)
+    steps = library.ceil(_log(far / middle) / _log(most) * (middle - 1)) + middle
+    steps = library.asarray(steps, dtype=library.int64) * library.sign(distances)
+    return library.where(abs(distances) <= middle, distances, steps)
+
+
+def _log(numbers: Rows) -> Rows:
+    """Logarithms of float32 numbers: of arrays in float64 and rounded once, as numpy's of float32 differ by a bit."""
+    if isinstance(numbers, np.ndarray):
+        return np.log(numbers.astype(np.float64)).astype(np.float32)
+    return torch.log(numbers)

@@ -21,7 +21,7 @@ from bertkit.transformer.kernels.choices import multiplies_panels_fast
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.inference import inference_kernels, without_gradients
 from bertkit.transformer.kernels.row_invariance import row_count
-from bertkit.transformer.layer_config import DisentangledPositions, LayerConfig, RotaryPositions
+from bertkit.transformer.layer_config import RotaryPositions
 from bertkit.transformer.modules import ArrayModule
 from bertkit.transformer.prepared.float_steps import FloatSteps, GenerationSteps, generation_kernels_for
 from bertkit.transformer.prepared.int8_steps import Int8Steps
@@ -48,16 +48,12 @@ class WholeSequences(Attention):
 
 def runs_in_arrays(encoder: Any, precision: str) -> bool:
     """Whether an encoder with arrays is prepared without torch: at a precision whose products are compiled, and with
-    another kind of positions than DeBERTa's and other steps than GPT-2's."""
+    other steps than GPT-2's."""
     if not isinstance(encoder, ArrayModule) or precision == "bfloat16" or not multiplies_panels_fast(precision):
         return False
     config = encoder.config  # type: ignore[attr-defined]
-    return all(_has_arrays(config.layer(number)) for number in range(config.num_hidden_layers))
-
-
-def _has_arrays(layer: LayerConfig) -> bool:
-    is_of_generation = layer.is_pre_norm and layer.has_norm_biases
-    return not (is_of_generation or isinstance(layer.positions, DisentangledPositions))
+    layers = [config.layer(number) for number in range(config.num_hidden_layers)]
+    return not any(layer.is_pre_norm and layer.has_norm_biases for layer in layers)
 
 
 def weight_versions(encoder: Any) -> Any:

@@ -5,10 +5,13 @@ Shape letters: T total_tokens, D hidden_size.
 
 from typing import Any
 
+from bertkit.device import device_of
 from bertkit.executor import map_on_cores
 from bertkit.later import Tensor
 from bertkit.transformer.encoder import Encoder
-from bertkit.transformer.kernels.arrays import are_equal
+from bertkit.transformer.kernels import inference_kernels
+from bertkit.transformer.kernels.arrays import are_equal, library_of
+from bertkit.transformer.kernels.dispatch import kernels_for
 from bertkit.transformer.layer import Layer, State
 from bertkit.transformer.modules import ArrayModule
 
@@ -32,7 +35,7 @@ class PreparedLayer:
         norms = (attention.query_norm, attention.key_norm) if config.has_head_norms else None
         self.head_norms = norms and steps.head_norms(*norms, self.num_heads)
         self.activation, self.window = config.hidden_act, config.window
-        self.positions, self.bias = config.positions, attention.for_layer(bias)
+        self.positions, self.bias = config.positions, attention.for_layer(bias, _products)
         self.linears = [self.query_key_value, self.output, self.expand, self.project]  # of a step of generation
         if self.is_cross:
             self.cross_query, self.cross_key_value, self.cross_output = (
@@ -84,6 +87,13 @@ class PreparedLayer:
         )
 
 
+def _products(rows: Any, *layers: Any) -> list[Any]:
+    """Outputs of linear layers, in the dtype of their weights at every precision."""
+    precision = "float64" if rows.dtype == library_of(rows).float64 else "float32"
+    linear = kernels_for(precision, device_of(rows)).linear
+    return [linear(layer.weight, layer.bias)(rows) for layer in layers]
+
+
 class Attention:
     """Attention of the layers of a call."""
 
@@ -102,7 +112,8 @@ class PreparedLayers:
 
     def __init__(self, stack: Any, steps: Any) -> None:
         modules, final_norm = stack.in_order(), stack.final_norm
-        bias = stack.distance_bias(stack.config.max_position_embeddings) if isinstance(stack, Encoder) else None
+        with inference_kernels():
+            bias = stack.distance_bias(stack.config.max_position_embeddings) if isinstance(stack, Encoder) else None
         distinct = {id(module): module for module in modules}
         in_parallel = map_on_cores if isinstance(stack, ArrayModule) else map
         layers = in_parallel(lambda module: PreparedLayer(module, steps, bias), distinct.values())
