@@ -64,7 +64,7 @@ class RelationScorer:
             relations: (R, D).
         """
         inside, of_pairs = np.unique([pairs.head, pairs.tail], return_inverse=True)
-        number = torch.arange(len(inside))
+        number = np.arange(len(inside))
         rows = np.concatenate([spans.start[inside], spans.end[inside]]) - pairs.window.first
         of_words = self._spans.words(words[torch.from_numpy(rows).to(words.device)])
         vectors = self._spans.vectors(of_words, number, number + len(inside))
