@@ -205,7 +205,6 @@ class Extractor(WindowedExtractor[_Plan]):
         encodings = self._encodings(words, sequences)
 
         def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-            hidden = self._runner.encoder(batch, with_pooled=False).last_hidden_state
             own = [sequences[index] for index in indices]
             starts = batch.cu_seqlens[:-1].cpu().numpy().astype(np.int64)
             num_words = np.array([each.window.end - each.window.first for each in own], np.int64)
@@ -215,8 +214,11 @@ class Extractor(WindowedExtractor[_Plan]):
                 for each in own
             ])  # fmt: skip
             before = starts + 1 + [len(each.prompt.tokens) for each in own]
-            word_rows = self._rows(hidden, firsts + np.repeat(before, num_words))
-            bounds = np.cumsum([0, *num_words])
+            firsts += np.repeat(before, num_words)
+            marks = [s + t for s, each in zip(starts, own, strict=True) for t in each.prompt.marks]
+            read = torch.from_numpy(np.concatenate([firsts, *marks])).to(batch.input_ids.device)
+            hidden = self._runner.encoder(batch, with_pooled=False, rows=read).last_hidden_state
+            word_rows, bounds = self._rows(hidden, firsts), np.cumsum([0, *num_words])
 
             def prompt_rows(places: list[np.ndarray]) -> Tensor:
                 return self._rows(hidden, np.concatenate([s + of for s, of in zip(starts, places, strict=True)]))
