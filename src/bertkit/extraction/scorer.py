@@ -13,6 +13,7 @@ from torch import Tensor
 from bertkit.compiled import lean, lean_sums
 from bertkit.extraction.candidates import NO_CANDIDATES, Candidates
 from bertkit.extraction.layers import LABELS, SPANS, TOKENS, Layers
+from bertkit.tasks.probabilities import sigmoid
 
 _ROWS_AT_ONCE = 1024
 """Pairs of a word and a label, or spans, that are computed at a time."""
@@ -130,7 +131,7 @@ class SpanScorer:
             logits = product(self.vectors(words, starts[own], starts[own] + extra)).cpu().numpy().ravel()
             above = np.flatnonzero(logits > _lowest_logit(threshold))
             span, label = np.divmod(above, num_labels)
-            found.append((own[span], extra[span], label, sigmoid(logits[above])))
+            found.append((own[span], extra[span], label, probabilities(logits[above])))
         begin, width, label, score = map(np.concatenate, zip(*found, strict=True))
         results, cuts = [], np.searchsorted(begin, bounds)
         for first, own in zip(bounds, map(slice, cuts, cuts[1:]), strict=False):
@@ -141,7 +142,7 @@ class SpanScorer:
     def candidates(self, logits: np.ndarray, num_starts: int, threshold: float) -> Candidates:
         """The spans of a sequence above the threshold."""
         start, width, label = np.nonzero(logits > _lowest_logit(threshold))
-        return _above(Candidates(start, start + width, label, sigmoid(logits[start, width, label])), threshold)
+        return _above(Candidates(start, start + width, label, probabilities(logits[start, width, label])), threshold)
 
 
 class TokenScorer:
@@ -198,7 +199,7 @@ class TokenScorer:
 
     def candidates(self, logits: np.ndarray, num_starts: int, threshold: float) -> Candidates:
         """The spans of a sequence above the threshold."""
-        start, end, inside = np.moveaxis(sigmoid(logits), 2, 0)
+        start, end, inside = np.moveaxis(probabilities(logits), 2, 0)
         parts: list[tuple[np.ndarray, ...]] = []
         for first, label in np.argwhere(start[:num_starts] > threshold):
             lowest = np.minimum.accumulate(inside[first:, label])
@@ -211,9 +212,9 @@ class TokenScorer:
         return Candidates(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def sigmoid(logits: np.ndarray) -> np.ndarray:
+def probabilities(logits: np.ndarray) -> np.ndarray:
     """In the precision of the logits: spans that are certain have equal scores, as published."""
-    return (1 / (1 + np.exp(-np.clip(logits.astype(np.float64), -700, 700)))).astype(logits.dtype)
+    return sigmoid(logits).astype(logits.dtype)
 
 
 def _lowest_logit(threshold: float) -> float:
