@@ -39,6 +39,24 @@ def test_entities_are_those_of_the_published_package(folders, name, order):
         np.testing.assert_allclose([each.score for each in entities], [each[3] for each in expected], atol=1e-5)
 
 
+@pytest.mark.parametrize("name", [name for name, model in PUBLISHED.items() if name.startswith("bi-")])
+def test_labels_of_their_own_encoder_are_prepared_once(folders, monkeypatch, name):
+    extractor, few = open_extractor(folders[name]), open_extractor(folders[name]).extract(TEXTS, LABELS, threshold=0.4)
+    monkeypatch.setattr("bertkit.extraction.scorer._MANY_LABELS", 1)  # spans of all texts are multiplied at once
+    monkeypatch.setattr("bertkit.extraction.label_encoder._MOST_PREPARED", 5)
+    encoder: Any = extractor._label_encoder
+    made, prepare = list[int](), encoder._prepare
+    monkeypatch.setattr(encoder, "_prepare", lambda vectors: made.append(len(vectors)) or prepare(vectors))
+    alone = [extractor.extract([text], LABELS, threshold=0.4)[0] for text in TEXTS]
+    assert extractor.extract(TEXTS[::-1], LABELS[::-1], threshold=0.4) == alone[::-1] and made == [3]
+    assert [spans(each) for each in alone] == [spans(each) for each in few] and any(few)
+    for entities, others in zip(alone, few, strict=True):
+        np.testing.assert_allclose([e.score for e in entities], [e.score for e in others], atol=1e-6)
+    extractor.extract(TEXTS, LABELS[:2])
+    extractor.extract(TEXTS, LABELS[1:])
+    assert made == [3, 2, 2] and list(encoder._prepared) == [tuple(LABELS[1:])]
+
+
 def logits_of(extractor: Extractor, text: str, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
     seen, candidates = list[np.ndarray](), extractor._scorer.candidates
 

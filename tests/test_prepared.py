@@ -379,7 +379,7 @@ def test_error_on_a_thread_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @torch.inference_mode()
-def test_first_tokens_alone_have_the_same_bits(choice: str, precision: str) -> None:
+def test_some_tokens_alone_have_the_same_bits(choice: str, precision: str) -> None:
     model = of_size(104, 4, 208, 3)
     prepared = PreparedTransformer(model.encoder, precision, CHOICES[choice](precision))
     for texts in (TEXTS, TEXTS[:1], TEXTS * 11):
@@ -389,3 +389,7 @@ def test_first_tokens_alone_have_the_same_bits(choice: str, precision: str) -> N
         assert firsts.last_hidden_state.shape == whole.last_hidden_state.shape
         assert firsts.last_hidden_state.count_nonzero(dim=1).count_nonzero() == len(texts)
         assert torch.equal(firsts.pooled, whole.pooled)
+        some = torch.arange(len(batch.input_ids) - 1, 0, -3)
+        read = prepared(batch, rows=some).last_hidden_state
+        assert torch.equal(read[some], whole.last_hidden_state[some])
+        assert read.shape == whole.last_hidden_state.shape

@@ -69,14 +69,14 @@ def test_entities_have_the_bits_of_the_library_beside_other_requests(server: Ser
     expected = [as_json(each) for each in models[name].extract([*TEXTS, LONG], LABELS, threshold=0.3, report=report)]
     assert all(expected[index] for index in (0, 2, 3))
     answer = server.post("/extract", body | {"inputs": [*TEXTS, LONG], "labels": LABELS[::-1]})
-    assert answer["found"] == expected
-    assert answer["read"] == json.loads(json.dumps(report.to_json()))
+    assert answer["entities"] == expected
+    assert answer["report"] == json.loads(json.dumps(report.to_json()))
     assert report.num_characters == sum(map(len, [*TEXTS, LONG])) and report.num_windows > 9
 
     def ask(number: int) -> Any:
         if number % 3 == 2:
             return server.post("/entities", {"model": "tagger", "inputs": ANIMALS})
-        return server.post("/extract", body | {"inputs": [*TEXTS, LONG][number % 4]})["found"]
+        return server.post("/extract", body | {"inputs": [*TEXTS, LONG][number % 4]})["entities"]
 
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(ask, range(36)))
@@ -86,9 +86,9 @@ def test_entities_have_the_bits_of_the_library_beside_other_requests(server: Ser
 def test_nested_entities_and_the_model_of_a_request_without_one(server: Server, models):
     (expected,) = models["span-bert"].extract([TEXTS[0]], LABELS, threshold=0.3, nested=True)
     body = {"inputs": TEXTS[0], "labels": LABELS, "threshold": 0.3, "nested": True}
-    assert server.post("/extract", body)["found"] == as_json(expected)
-    assert server.post("/extract", {"inputs": TEXTS[0], "labels": LABELS})["read"]["num_texts"] == 1
-    found = server.post("/extract", {"inputs": ANIMALS, "model": "tagger"})["found"]
+    assert server.post("/extract", body)["entities"] == as_json(expected)
+    assert server.post("/extract", {"inputs": TEXTS[0], "labels": LABELS})["report"]["num_texts"] == 1
+    found = server.post("/extract", {"inputs": ANIMALS, "model": "tagger"})["entities"]
     assert found == [as_json(each) for each in models["tagger"].extract(ANIMALS)] and any(found)
 
 
@@ -101,8 +101,8 @@ def test_a_schema_gives_readings(server: Server, models):
     schema = Schema(entities=LABELS, **parts)
     expected = [asdict(each) for each in models["schemas"].extract(TEXTS, schema=schema, threshold=0.3)]
     body = {"model": "schemas", "labels": LABELS, "threshold": 0.3, **parts}
-    assert server.post("/extract", body | {"inputs": TEXTS})["found"] == json.loads(json.dumps(expected))
-    assert server.post("/extract", body | {"inputs": TEXTS[0]})["found"] == json.loads(json.dumps(expected[0]))
+    assert server.post("/extract", body | {"inputs": TEXTS})["readings"] == json.loads(json.dumps(expected))
+    assert server.post("/extract", body | {"inputs": TEXTS[0]})["readings"] == json.loads(json.dumps(expected[0]))
 
 
 def test_one_request_has_the_results_of_several_heads(server: Server, models):

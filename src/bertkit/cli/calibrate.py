@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.models import EXACT, Compute, open_trained
+from bertkit.cli.models import EXACT, Compute, open_model
 from bertkit.cli.output import emit, note
 from bertkit.errors import DataError, UsageError
 
@@ -33,8 +33,8 @@ def command(
     model
         The folder of a classifier, a tagger or an extraction model, which is changed.
     error
-        Of a classifier: the largest share of the answered texts that may get a wrong label; by default 0.05. For
-        texts of which it is not sure enough, it then abstains.
+        Of a classifier: the largest share of the answered texts that may get a wrong label, on average over draws of
+        the examples; by default 0.05. For texts of which it is not sure enough, it then abstains.
     recall
         Of a tagger or extraction model: the smallest share of entities that must be found; by default 0.95.
     entity_precision
@@ -46,8 +46,6 @@ def command(
     """
     from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_reading, note_skipped
     from bertkit.evidence.promises import SHARES, promise, promises_of, store_promise
-    from bertkit.extraction.opening import open_extractor
-    from bertkit.extraction.settings import is_extraction
     from bertkit.locate import is_adapter
     from bertkit.tasks.example_file import labeled_file
     from bertkit.tasks.reading.tagged import read_tagged
@@ -59,21 +57,16 @@ def command(
     shares = {kind: share for kind, share in asked.items() if share is not None}
     if len(shares) > 1:
         raise UsageError(f"{' and '.join(shares)} are asked for: a threshold keeps one promise, so give one of them")
-    finds_entities = is_extraction(folder)
-    opened: Any = (
-        open_extractor(folder, precision=compute.precision, device=compute.device)
-        if finds_entities
-        else open_trained(str(folder), compute)
-    )
+    opened = open_model(str(folder), compute)
     able = promises_of(opened)
     kind = next(iter(shares or able), None)
     if kind not in able:
         others = f", and no {kind}" if kind else ""
         raise UsageError(f"{model} can promise {' or '.join(able) or 'nothing'}{others}")
-    if finds_entities:
+    if opened.is_extractor:
         rows = list(read_tagged(data, columns=roles, scheme="BIO", snap_spans=True, bad_rows=bad_rows))
     else:
-        task = opened.trained.task
+        task: Any = opened.trained.task
         rows = list(task.read(labeled_file(task, data, columns=roles, bad_rows=bad_rows)))
     if not rows:
         raise DataError(f"{data} has no rows: expected labeled examples")

@@ -12,8 +12,8 @@ from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import DataError, UsageError
 from bertkit.evidence.calibration import fitted_temperature, judgments_of
 from bertkit.evidence.conformal import Answers, answers_needed, answers_threshold, recall_threshold
+from bertkit.evidence.intervals import wilson_interval
 from bertkit.evidence.outcomes import outcomes_of
-from bertkit.extraction import Extractor, SchemaExtractor
 from bertkit.extraction.opening import SECTION
 from bertkit.model import Model
 from bertkit.tasks.examples import TaggedText
@@ -33,12 +33,14 @@ Span = tuple[int, int, str]
 class ErrorPromise:
     """Settings of a classifier, and what they do to the rows that the threshold was chosen on."""
 
-    error: float  # promised: the largest share of the texts with an answer that get a wrong label
+    error: float  # promised: the share of the texts with an answer that get a wrong label, at most, on average
     temperature: float
     threshold: float
     num_rows: int
     share_answered: float
     share_wrong: float  # of the answered ones
+    low: float  # Wilson's 95 % interval of this share
+    high: float
 
 
 @dataclass(frozen=True)
@@ -56,16 +58,14 @@ class EntityPromise:
     precision: float
 
 
-def promises_of(model: Model | Extractor | SchemaExtractor) -> tuple[str, ...]:
+def promises_of(model: Model) -> tuple[str, ...]:
     """What a threshold of a model can promise: some of the keys of SHARES."""
-    return model.trained.task.promises if isinstance(model, Model) else ("recall", "precision")
+    return ("recall", "precision") if model.is_extractor else model.trained.task.promises
 
 
-def promise(
-    model: Model | Extractor | SchemaExtractor, examples: Sequence[Any], kind: str, share: float
-) -> ErrorPromise | EntityPromise:
+def promise(model: Model, examples: Sequence[Any], kind: str, share: float) -> ErrorPromise | EntityPromise:
     """`promise_error` or `promise_entities`."""
-    if kind == "error" and isinstance(model, Model):
+    if kind == "error":
         return promise_error(model, examples, share)
     return promise_entities(model, examples, kind, share)
 
@@ -82,8 +82,8 @@ def promise_error(model: Model, examples: Sequence[Any], error: float) -> ErrorP
         DataError: too few rows, a single label, a label that the model lacks, or an error that no threshold keeps.
         UsageError: a model without one label for each text, or an error out of range.
     """
-    _check_share(error, "error")
-    task = _task_with_promise(model, "error")
+    _check(model, "error", error)
+    task: Any = model.trained.task
     rows = [task.labeled_example(example) for example in examples]
     targets = task.targets(rows)
     first, second = _parts(len(rows))
@@ -98,16 +98,17 @@ def promise_error(model: Model, examples: Sequence[Any], error: float) -> ErrorP
     predictions = model.predict(rows)
     confidence = np.array([max(each.probabilities.values()) for each in predictions])
     answers = Answers(confidence, task.predicted(predictions) != targets, np.arange(len(rows)))
-    threshold = _threshold(answers, first, second, error, "a smaller share of wrong labels")
+    threshold = _threshold(answers.of_rows(second), error, "a smaller share of wrong labels")
     model.change_task(threshold=threshold)
     answered = confidence[second] > threshold
     wrong = answers.is_wrong[second][answered]
-    return ErrorPromise(error, temperature, threshold, len(rows), float(answered.mean()), float(wrong.mean()))
+    interval = wilson_interval(int(wrong.sum()), len(wrong))
+    return ErrorPromise(
+        error, temperature, threshold, len(rows), float(answered.mean()), float(wrong.mean()), *interval
+    )  # fmt: skip
 
 
-def promise_entities(
-    model: Model | Extractor | SchemaExtractor, examples: Sequence[Any], kind: str, share: float
-) -> EntityPromise:
+def promise_entities(model: Model, examples: Sequence[Any], kind: str, share: float) -> EntityPromise:
     """Choose the threshold of a tagger or of an extraction model, for the labels of the rows; it is used from now on.
 
     The temperature of a tagger is fitted on a random quarter of the rows.
@@ -121,29 +122,29 @@ def promise_entities(
         DataError: no entities, too few, or a share that no threshold reaches.
         UsageError: a model that finds no entities, or a share out of range.
     """
-    _check_share(share, kind)
+    _check(model, kind, share)
     scheme: Scheme = "BIO"
-    if isinstance(model, Model):
-        task = _task_with_promise(model, kind)
+    if not model.is_extractor:
+        task: Any = model.trained.task
         examples, scheme = [task.labeled_example(example) for example in examples], task.scheme
     entities = [_spans(example, scheme) for example in examples]
     labels = tuple(sorted({label for spans in entities for *_, label in spans}))
     if not labels:
         raise DataError(f"{len(examples)} rows have no entity: expected texts with labeled entities")
-    first, second = _parts(len(examples))
-    temperature = _fit_temperature(model, [examples[index] for index in first]) if isinstance(model, Model) else 1.0
+    temperature, used = 1.0, np.arange(len(examples))
+    if not model.is_extractor:
+        first, used = _parts(len(examples))
+        temperature = _fit_temperature(model, [examples[index] for index in first])
     found = _found(model, examples, labels)
-    used = second if isinstance(model, Model) or kind == "precision" else np.arange(len(examples))
     (scores, row_of), answers = _scores_of(entities, found), _answers(entities, found)
     if kind == "recall":
         chosen = np.isin(row_of, used)
         threshold = recall_threshold(scores[chosen], np.searchsorted(used, row_of[chosen]), len(used), share)
     else:
-        threshold = _threshold(answers, first, second, 1 - share, "a larger share of right entities")
-    if isinstance(model, Model):
-        model.change_task(threshold=threshold)
-    else:
-        model.threshold = threshold = max(LOWEST_SCORE, threshold)
+        threshold = _threshold(answers.of_rows(used), 1 - share, "a larger share of right entities")
+    if model.is_extractor:
+        threshold = max(LOWEST_SCORE, threshold)
+    model.change_task(threshold=threshold)
     known, given = scores[np.isin(row_of, used)], answers.of_rows(used)
     right = ~given.is_wrong[given.confidence > threshold]
     return EntityPromise(
@@ -152,23 +153,22 @@ def promise_entities(
     )  # fmt: skip
 
 
-def store_promise(
-    folder: Path, model: Model | Extractor | SchemaExtractor, promise: ErrorPromise | EntityPromise
-) -> None:
+def store_promise(folder: Path, model: Model, promise: ErrorPromise | EntityPromise) -> None:
     """Write temperature and threshold of a model into its folder."""
-    if isinstance(model, Model):
+    if not model.is_extractor:
         change_section(folder, "task", task_json(model.trained))
     elif isinstance(promise, EntityPromise):
         content = {"threshold": promise.threshold, promise.kind: promise.share, "labels": promise.labels}
         change_section(folder, SECTION, content | {"num_entities": promise.num_entities})
 
 
-def _task_with_promise(model: Model, kind: str) -> Any:
-    task = model.trained.task
-    if kind not in task.promises:
-        able = " or ".join(task.promises) or "nothing"
-        raise UsageError(f"the model was trained for {task.name}, which can promise {able}, and no {kind}")
-    return task
+def _check(model: Model, kind: str, share: float) -> None:
+    if not 0 < share < 1:
+        raise UsageError(f"{kind}={share}: expected a share above 0 and below 1, such as 0.05 or 0.95")
+    if kind not in promises_of(model):
+        able = " or ".join(promises_of(model)) or "nothing"
+        name = "extraction" if model.is_extractor else model.trained.task.name
+        raise UsageError(f"the model was trained for {name}, which can promise {able}, and no {kind}")
 
 
 def _parts(number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -187,24 +187,24 @@ def _fit_temperature(model: Model, examples: Sequence[Any]) -> float:
     return temperature
 
 
-def _threshold(answers: Answers, first: np.ndarray, second: np.ndarray, risk: float, wanted: str) -> float:
-    some, others = answers.of_rows(first), answers.of_rows(second)
-    threshold = answers_threshold(some, others, risk) if len(some.confidence) else None
+def _threshold(answers: Answers, risk: float, wanted: str) -> float:
+    threshold = answers_threshold(answers, risk)
     if threshold is None:
         raise DataError(
             f"no threshold keeps the share of wrong answers up to {risk:g}: of {len(answers.is_wrong)} answers, "
-            f"{answers.is_wrong.mean():.1%} are wrong; give more rows, train the model, or do not ask for {wanted}"
+            f"{answers.is_wrong.mean() if len(answers.is_wrong) else 0:.1%} are wrong; give more rows, train the "
+            f"model, or do not ask for {wanted}"
         )
     return threshold
 
 
-def _found(model: Any, examples: Sequence[Any], labels: Sequence[str]) -> list[dict[Span, float]]:
+def _found(model: Model, examples: Sequence[Any], labels: Sequence[str]) -> list[dict[Span, float]]:
     """The entities that each text is said to have, with their scores."""
-    if isinstance(model, Model):
-        predictions = [each.entities for each in model.predict(examples)]
-        return [{(e.start, e.end, e.label): e.probability for e in some} for some in predictions]
-    results = model.extract([example.text for example in examples], labels, threshold=LOWEST_SCORE)
-    return [{(e.start, e.end, e.label): e.score for e in some} for some in results]
+    if model.is_extractor:
+        results = model.extract([example.text for example in examples], labels, threshold=LOWEST_SCORE)
+        return [{(e.start, e.end, e.label): e.score for e in some} for some in results]
+    predictions = [each.entities for each in model.predict(examples)]
+    return [{(e.start, e.end, e.label): e.probability for e in some} for some in predictions]
 
 
 def _scores_of(entities: list[list[Span]], found: list[dict[Span, float]]) -> tuple[np.ndarray, np.ndarray]:
@@ -223,8 +223,3 @@ def _spans(example: TaggedText, scheme: Scheme) -> list[Span]:
     words = example.words or ()
     spans = entities_in(example.tags or (), scheme)
     return [(words[first][0], words[end - 1][1], label) for first, end, label in spans]
-
-
-def _check_share(value: float, name: str) -> None:
-    if not 0 < value < 1:
-        raise UsageError(f"{name}={value}: expected a share above 0 and below 1, such as 0.05 or 0.95")

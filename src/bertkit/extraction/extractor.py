@@ -18,11 +18,11 @@ from bertkit.extraction.prompts import Prompt, checked_labels, prompts_of
 from bertkit.extraction.relations import Pairs, RelationScorer, pairs_of
 from bertkit.extraction.schema import Schema, named
 from bertkit.extraction.schema_reading import Reading, Relation
-from bertkit.extraction.scorer import Scorer
+from bertkit.extraction.scorer import Part, Scorer
 from bertkit.extraction.settings import ExtractionSettings
 from bertkit.extraction.windowed import Chunk, ExtractionReport, WindowedExtractor
 from bertkit.extraction.windows import Window, Words, WordSplitter, encodings_of, windows_of
-from bertkit.inference.runner import Runner, inferred
+from bertkit.inference.runner import Runner
 from bertkit.tokenizer import Encodings
 
 _SEQUENCES_AT_A_TIME = 256
@@ -140,8 +140,7 @@ class Extractor(WindowedExtractor[_Plan]):
         names, tokenizer = checked_labels(labels), self._runner.tokenizer
         between = checked_labels(relations) if relations else ()
         if self._label_encoder is not None:
-            encoder, vectors = self._label_encoder, self._label_encoder.vectors(names)
-            values = inferred(lambda: self._scorer.shared_labels(vectors.to(encoder.layers.device)))
+            values = self._label_encoder.prepared(names)
             return _Plan(names, between, [Prompt.empty(len(names))], self._most_tokens, values)
         prompts = prompts_of(names, tokenizer, self.settings, self._most_tokens // 2, between)
         longest = max(len(prompt.tokens) for prompt in prompts)
@@ -156,25 +155,20 @@ class Extractor(WindowedExtractor[_Plan]):
         def decide(encoded: _Encoded) -> None:
             own = [sequences[index] for index in encoded.indices]
             word_values, label_values = self._scorer.words(encoded.word_rows), plan.label_values
-            bounds, label_bounds = encoded.word_bounds, np.cumsum([0, *(len(each.prompt.labels) for each in own)])
             if label_values is None:
                 label_values = self._scorer.labels(encoded.prompt_rows([each.prompt.label_tokens for each in own]))
-            for number, (index, each) in enumerate(zip(encoded.indices, own, strict=True)):
-                window, prompt = each.window, each.prompt
-                first = bounds[number] + window.first_owned - window.first
-                of_words = [values[first : bounds[number + 1]] for values in word_values]
-                of_labels = label_values
-                if plan.label_values is None:
-                    of_labels = [values[label_bounds[number] : label_bounds[number + 1]] for values in label_values]
-                num_starts = window.end_owned - window.first_owned
-                found = self._scorer.candidates(
-                    self._scorer.logits(of_words, of_labels, num_starts), num_starts, threshold
-                )
+            parts, first_label = list[Part](), 0
+            for each, first, end in zip(own, encoded.word_bounds, encoded.word_bounds[1:], strict=False):
+                window, end_label = each.window, first_label + len(each.prompt.labels)
+                own_words = slice(first + window.first_owned - window.first, end)
+                parts.append(Part(own_words, window.end_owned - window.first_owned, slice(first_label, end_label)))
+                first_label = end_label if plan.label_values is None else 0
+            for index, each, found in zip(
+                encoded.indices, own, self._scorer.spans(word_values, label_values, parts, threshold), strict=True
+            ):
+                start = each.window.first_owned
                 results[index] = Candidates(
-                    found.start + window.first_owned,
-                    found.end + window.first_owned,
-                    prompt.labels[found.label],
-                    found.score,
+                    found.start + start, found.end + start, each.prompt.labels[found.label], found.score
                 )
 
         report.num_tokens += self._run(words, sequences, decide)
@@ -211,7 +205,6 @@ class Extractor(WindowedExtractor[_Plan]):
         encodings = self._encodings(words, sequences)
 
         def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-            hidden = self._runner.encoder(batch, with_pooled=False).last_hidden_state
             own = [sequences[index] for index in indices]
             starts = batch.cu_seqlens[:-1].cpu().numpy().astype(np.int64)
             num_words = np.array([each.window.end - each.window.first for each in own], np.int64)
@@ -221,8 +214,11 @@ class Extractor(WindowedExtractor[_Plan]):
                 for each in own
             ])  # fmt: skip
             before = starts + 1 + [len(each.prompt.tokens) for each in own]
-            word_rows = self._rows(hidden, firsts + np.repeat(before, num_words))
-            bounds = np.cumsum([0, *num_words])
+            firsts += np.repeat(before, num_words)
+            marks = [s + t for s, each in zip(starts, own, strict=True) for t in each.prompt.marks]
+            read = torch.from_numpy(np.concatenate([firsts, *marks])).to(batch.input_ids.device)
+            hidden = self._runner.encoder(batch, with_pooled=False, rows=read).last_hidden_state
+            word_rows, bounds = self._rows(hidden, firsts), np.cumsum([0, *num_words])
 
             def prompt_rows(places: list[np.ndarray]) -> Tensor:
                 return self._rows(hidden, np.concatenate([s + of for s, of in zip(starts, places, strict=True)]))

@@ -1,6 +1,7 @@
 """Vectors of labels by an encoder of their own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +16,36 @@ from bertkit.inference.runner import Runner, inferred
 _MOST_KNOWN = 100_000
 """Labels whose vectors are kept."""
 
+_MOST_PREPARED = 20_000
+"""Labels, of all sets together, that are kept as the scorer reads them."""
+
 
 class LabelEncoder:
-    """Encodes each label once; its vector does not depend on other labels or texts."""
+    """Encodes each label once; its vector does not depend on other labels or texts.
 
-    def __init__(self, runner: Runner, layers: Layers) -> None:
-        self.runner, self.layers = runner, layers
+    Args:
+        prepare: (C, D) vectors of labels to what the scorer reads.
+    """
+
+    def __init__(self, runner: Runner, layers: Layers, prepare: Callable[[Tensor], list[Any]]) -> None:
+        self.runner, self.layers, self._prepare = runner, layers, prepare
         self._known: dict[str, Tensor] = {}
+        self._prepared: dict[tuple[str, ...], list[Any]] = {}
+
+    def prepared(self, labels: tuple[str, ...]) -> list[Any]:
+        """The labels as the scorer reads them, made once for a set of labels.
+
+        Raises:
+            UsageError: as `vectors`.
+        """
+        values = self._prepared.get(labels)
+        if values is None:
+            vectors = self.vectors(labels).to(self.layers.device)
+            values = inferred(lambda: self._prepare(vectors))
+            if sum(map(len, self._prepared)) + len(labels) > _MOST_PREPARED:
+                self._prepared = {}
+            self._prepared[labels] = values
+        return values
 
     def vectors(self, labels: Sequence[str]) -> Tensor:
         """(C, D) vectors.

@@ -82,7 +82,8 @@ def open_extractor(
     layers = _layers(shapes, place, encoders, unused)
     _check_markers(settings, text.tokenizer, folder)
     scorer = TokenScorer(layers) if settings.of_tokens else SpanScorer(layers, settings.max_width)
-    encoder, relation_scorer = None if labels is None else LabelEncoder(labels, layers), None
+    encoder = None if labels is None else LabelEncoder(labels, layers, scorer.shared_labels)
+    relation_scorer = None
     if settings.relations is not None:
         spans = scorer if isinstance(scorer, SpanScorer) else SpanScorer(layers, settings.max_width)
         relation_scorer = RelationScorer(layers, settings.relations, spans)

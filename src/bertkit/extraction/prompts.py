@@ -24,6 +24,11 @@ class Prompt:
     label_tokens: np.ndarray  # (C,) int64 index in the sequence, after [CLS], of the token that stands for each label
     relation_tokens: np.ndarray  # (R,) int64 the same for each relation
 
+    @property
+    def marks(self) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens that stand for labels and relations."""
+        return self.label_tokens, self.relation_tokens
+
     @classmethod
     def empty(cls, num_labels: int) -> Self:
         """The prompt of a model with an encoder of labels."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from bertkit.compiled import lean_sums
 from bertkit.extraction.candidates import Candidates
 from bertkit.extraction.layers import ADJACENCY, PAIRS, Layers
-from bertkit.extraction.scorer import SpanScorer, sigmoid
+from bertkit.extraction.scorer import SpanScorer, probabilities
 from bertkit.extraction.settings import RelationSettings
 from bertkit.extraction.windows import Window
 
@@ -64,7 +64,7 @@ class RelationScorer:
             relations: (R, D).
         """
         inside, of_pairs = np.unique([pairs.head, pairs.tail], return_inverse=True)
-        number = torch.arange(len(inside))
+        number = np.arange(len(inside))
         rows = np.concatenate([spans.start[inside], spans.end[inside]]) - pairs.window.first
         of_words = self._spans.words(words[torch.from_numpy(rows).to(words.device)])
         vectors = self._spans.vectors(of_words, number, number + len(inside))
@@ -88,11 +88,11 @@ class RelationScorer:
         both = torch.cat([vectors[torch.from_numpy(side)] for side in (head, tail)], dim=1)
         related = np.ones(len(head), np.bool_)
         if self.settings.pairs != "none":
-            related = sigmoid(self._adjacency(vectors, both, head, tail)) > threshold
+            related = probabilities(self._adjacency(vectors, both, head, tail)) > threshold
         if related.any():
             rows = self.layers.twice(PAIRS, both[torch.from_numpy(related).to(both.device)]).cpu().numpy()
             pair, relation = np.divmod(np.arange(len(rows) * len(relations)), len(relations))
-            result[related] = sigmoid(_dots(rows, relations, pair, relation)).reshape(len(rows), -1)
+            result[related] = probabilities(_dots(rows, relations, pair, relation)).reshape(len(rows), -1)
 
     def _adjacency(self, vectors: Tensor, both: Tensor, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
         """(P,) logits."""

@@ -83,7 +83,6 @@ class SchemaExtractor(WindowedExtractor[SchemaPrompt]):
         marks = np.concatenate([task.marks for task in prompt.tasks])
 
         def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-            hidden = self._runner.encoder(batch, with_pooled=False).last_hidden_state
             starts = batch.cu_seqlens[:-1].cpu().numpy().astype(np.int64)
             own = [sequences[index] for index in indices]
             firsts = [
@@ -92,8 +91,11 @@ class SchemaExtractor(WindowedExtractor[SchemaPrompt]):
                 for start, (text, window) in zip(starts, own, strict=True)
             ]  # fmt: skip
             bounds = np.cumsum([0, *map(len, firsts)])
-            values = self._scorer.words(self._rows(hidden, np.concatenate(firsts)))
-            labels = self._rows(hidden, (starts[:, None] + marks).ravel()).view(len(own), len(marks), -1)
+            read = np.concatenate([(starts[:, None] + marks).ravel(), *firsts])
+            rows = torch.from_numpy(read).to(batch.input_ids.device)
+            hidden = self._runner.encoder(batch, with_pooled=False, rows=rows).last_hidden_state
+            labels, own_words = hidden[rows].to(self._layers.dtype).split([len(own) * len(marks), bounds[-1]])
+            values, labels = self._scorer.words(own_words), labels.view(len(own), len(marks), -1)
             for number, index in enumerate(indices):
                 of_words = [value[bounds[number] : bounds[number + 1]] for value in values]
                 self._decide(results[index], of_words, labels[number], prompt.tasks, threshold)
@@ -102,9 +104,6 @@ class SchemaExtractor(WindowedExtractor[SchemaPrompt]):
         if sequences:
             self._runner.run(encodings, forward)
         return results
-
-    def _rows(self, hidden: Tensor, rows: np.ndarray) -> Tensor:
-        return hidden[torch.from_numpy(rows).to(hidden.device)].to(self._layers.dtype)
 
     def _decide(
         self, found: Finding, words: Sequence[Tensor], labels: Tensor, tasks: list[Task], threshold: float

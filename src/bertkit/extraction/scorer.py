@@ -4,21 +4,30 @@ Shape letters: W words, D width of the scorer, C labels, K longest span in words
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bertkit.compiled import lean_sums
+from bertkit.compiled import lean, lean_sums
 from bertkit.extraction.candidates import NO_CANDIDATES, Candidates
 from bertkit.extraction.layers import LABELS, SPANS, TOKENS, Layers
+from bertkit.tasks.probabilities import sigmoid
 
 _ROWS_AT_ONCE = 1024
 """Pairs of a word and a label, or spans, that are computed at a time."""
 
 _MANY_LABELS = 64
 """Labels of all texts from which spans are multiplied with all at once."""
+
+
+class Part(NamedTuple):
+    """The rows of a sequence among those of a batch."""
+
+    words: slice
+    num_starts: int  # of its words, the first ones, begin spans
+    labels: slice
 
 
 class Scorer(Protocol):
@@ -36,12 +45,10 @@ class Scorer(Protocol):
         """The same for labels that are those of all texts, to be used whole."""
         ...
 
-    def logits(self, words: Sequence[Tensor], labels: Sequence[Any], num_starts: int) -> np.ndarray:
-        """Logits of the words of a sequence, of which ``num_starts`` begin spans."""
-        ...
-
-    def candidates(self, logits: np.ndarray, num_starts: int, threshold: float) -> Candidates:
-        """The spans above the threshold."""
+    def spans(
+        self, words: Sequence[Tensor], labels: Sequence[Any], parts: Sequence[Part], threshold: float
+    ) -> list[Candidates]:
+        """The spans of each sequence of a batch above the threshold; words and labels are those of the sequence."""
         ...
 
 
@@ -81,35 +88,61 @@ class SpanScorer:
             return self.labels(labels)
         return [self.layers.product(self.layers.twice(LABELS, labels)), len(labels)]
 
-    def vectors(self, words: Sequence[Tensor], start: Tensor, end: Tensor) -> Tensor:
+    def vectors(self, words: Sequence[Tensor], start: np.ndarray, end: np.ndarray) -> Tensor:
         """(N, D) vectors of spans, by their first and last word."""
-        terms = torch.index_select(words[0], 0, start).add_(torch.index_select(words[1], 0, end)).relu_()
-        return self._last(terms.to(self.layers.device))
+        starts, ends = (each.numpy() for each in words)
+        terms = np.empty((len(start), starts.shape[1]), starts.dtype)
+        _add_terms(starts, ends, start, end, terms)
+        return self._last(torch.from_numpy(terms).to(self.layers.device))
 
-    def logits(self, words: Sequence[Tensor], labels: Sequence[Any], num_starts: int) -> np.ndarray:
-        """(starts, K, C); -inf beyond the last word."""
+    def spans(
+        self, words: Sequence[Tensor], labels: Sequence[Any], parts: Sequence[Part], threshold: float
+    ) -> list[Candidates]:
+        """As `Scorer.spans`."""
         if len(labels) > 1:
-            return self._many_logits(words, labels[0], labels[1], num_starts)
+            return self._spans_of_many(words, labels[0], labels[1], parts, threshold)
+        return [
+            self.candidates(
+                self.logits([each[part.words] for each in words], [labels[0][part.labels]], part.num_starts),
+                part.num_starts, threshold,
+            )
+            for part in parts
+        ]  # fmt: skip
+
+    def logits(self, words: Sequence[Tensor], labels: Sequence[Tensor], num_starts: int) -> np.ndarray:
+        """(starts, K, C) of a sequence, of whose words ``num_starts`` begin spans; -inf beyond the last word."""
         starts, ends, queries = words[0].numpy(), words[1].numpy(), labels[0].numpy()
         logits = np.full((num_starts, self.max_width, len(queries)), -np.inf, starts.dtype)
         _score_spans(starts, ends, queries, logits, np.empty(starts.shape[1], starts.dtype))
         return logits
 
-    def _many_logits(self, words: Sequence[Tensor], product: Any, num_labels: int, num_starts: int) -> np.ndarray:
-        ends = words[1]
-        logits = np.full((num_starts * self.max_width, num_labels), -np.inf, ends.numpy().dtype)
-        span = torch.arange(num_starts * self.max_width)
-        start, end = span // self.max_width, span // self.max_width + span % self.max_width
-        for part in span[end < len(ends)].split(_ROWS_AT_ONCE):
-            logits[part.numpy()] = product(self.vectors(words, start[part], end[part])).cpu().numpy()
-        return logits.reshape(num_starts, self.max_width, num_labels)
+    def _spans_of_many(
+        self, words: Sequence[Tensor], product: Any, num_labels: int, parts: Sequence[Part], threshold: float
+    ) -> list[Candidates]:
+        """`spans` of a product of vectors of spans with the labels; those of several sequences are multiplied at
+        once."""
+        bounds = np.cumsum([0, *(part.num_starts for part in parts)])
+        starts = np.concatenate([np.arange(part.words.start, part.words.start + part.num_starts) for part in parts])
+        ends = np.repeat([part.words.stop for part in parts], np.diff(bounds))
+        begin, width = np.nonzero(starts[:, None] + np.arange(self.max_width) < ends[:, None])
+        found = list[tuple[np.ndarray, ...]]()
+        for first in range(0, len(begin), _ROWS_AT_ONCE):
+            own, extra = begin[first : first + _ROWS_AT_ONCE], width[first : first + _ROWS_AT_ONCE]
+            logits = product(self.vectors(words, starts[own], starts[own] + extra)).cpu().numpy().ravel()
+            above = np.flatnonzero(logits > _lowest_logit(threshold))
+            span, label = np.divmod(above, num_labels)
+            found.append((own[span], extra[span], label, probabilities(logits[above])))
+        begin, width, label, score = map(np.concatenate, zip(*found, strict=True))
+        results, cuts = [], np.searchsorted(begin, bounds)
+        for first, own in zip(bounds, map(slice, cuts, cuts[1:]), strict=False):
+            start = begin[own] - first
+            results.append(_above(Candidates(start, start + width[own], label[own], score[own]), threshold))
+        return results
 
     def candidates(self, logits: np.ndarray, num_starts: int, threshold: float) -> Candidates:
-        """As `Scorer.candidates`."""
-        start, width, label = np.nonzero(logits > _logit(threshold) - 0.01)
-        score = sigmoid(logits[start, width, label])
-        found = Candidates(start, start + width, label, score)
-        return found.chosen(score > threshold)
+        """The spans of a sequence above the threshold."""
+        start, width, label = np.nonzero(logits > _lowest_logit(threshold))
+        return _above(Candidates(start, start + width, label, probabilities(logits[start, width, label])), threshold)
 
 
 class TokenScorer:
@@ -142,19 +175,31 @@ class TokenScorer:
         first, second = self.layers.linear(TOKENS + name)(rows).chunk(2, dim=1)
         return [product(first.contiguous()), second.contiguous()]
 
-    def logits(self, words: Sequence[Tensor], labels: Sequence[Any], num_starts: int) -> np.ndarray:
-        """(W, C, 3)."""
+    def spans(
+        self, words: Sequence[Tensor], labels: Sequence[Any], parts: Sequence[Part], threshold: float
+    ) -> list[Candidates]:
+        """As `Scorer.spans`."""
+        logits = self.logits(words, labels, parts)
+        return [self.candidates(each, part.num_starts, threshold) for each, part in zip(logits, parts, strict=True)]
+
+    def logits(self, words: Sequence[Tensor], labels: Sequence[Tensor], parts: Sequence[Part]) -> list[np.ndarray]:
+        """(W, C, 3) of each sequence; pairs of several sequences are multiplied at once."""
         (terms, factors), (label_terms, label_factors) = words, labels
-        num_labels, parts = len(label_terms), []
-        for index in torch.arange(len(terms) * num_labels, device=terms.device).split(_ROWS_AT_ONCE):
-            word, label = index // num_labels, index % num_labels
+        sizes = [(part.words.stop - part.words.start, part.labels.stop - part.labels.start) for part in parts]
+        pairs = [
+            np.indices(size).reshape(2, -1) + np.array([[part.words.start], [part.labels.start]])
+            for size, part in zip(sizes, parts, strict=True)
+        ]
+        results, last = list[Tensor](), self.layers.linear(f"{TOKENS}out_mlp.3")
+        for word, label in torch.from_numpy(np.concatenate(pairs, axis=1)).to(terms.device).split(_ROWS_AT_ONCE, dim=1):
             both = self._of_both(factors[word] * label_factors[label], residual=terms[word] + label_terms[label])
-            parts.append(self.layers.linear(f"{TOKENS}out_mlp.3")(both.relu_()))
-        return torch.cat(parts).cpu().numpy().reshape(len(terms), num_labels, 3)
+            results.append(last(both.relu_()))
+        whole = np.split(torch.cat(results).cpu().numpy(), np.cumsum([rows * columns for rows, columns in sizes])[:-1])
+        return [each.reshape(*size, 3) for each, size in zip(whole, sizes, strict=True)]
 
     def candidates(self, logits: np.ndarray, num_starts: int, threshold: float) -> Candidates:
-        """As `Scorer.candidates`."""
-        start, end, inside = np.moveaxis(sigmoid(logits), 2, 0)
+        """The spans of a sequence above the threshold."""
+        start, end, inside = np.moveaxis(probabilities(logits), 2, 0)
         parts: list[tuple[np.ndarray, ...]] = []
         for first, label in np.argwhere(start[:num_starts] > threshold):
             lowest = np.minimum.accumulate(inside[first:, label])
@@ -167,14 +212,28 @@ class TokenScorer:
         return Candidates(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def sigmoid(logits: np.ndarray) -> np.ndarray:
+def probabilities(logits: np.ndarray) -> np.ndarray:
     """In the precision of the logits: spans that are certain have equal scores, as published."""
-    return (1 / (1 + np.exp(-np.clip(logits.astype(np.float64), -700, 700)))).astype(logits.dtype)
+    return sigmoid(logits).astype(logits.dtype)
 
 
-def _logit(probability: float) -> float:
+def _lowest_logit(threshold: float) -> float:
+    """A little below the logit of a threshold."""
     with np.errstate(divide="ignore"):
-        return float(np.log(probability) - np.log1p(-probability))
+        return float(np.log(threshold) - np.log1p(-threshold)) - 0.01
+
+
+def _above(found: Candidates, threshold: float) -> Candidates:
+    return found.chosen(found.score > threshold)
+
+
+@lean
+def _add_terms(starts, ends, start, end, terms):
+    """``relu(start term + end term)`` of each span; (N, F)."""
+    for span in range(len(start)):
+        first, last = starts[start[span]], ends[end[span]]
+        for k in range(terms.shape[1]):
+            terms[span, k] = max(first[k] + last[k], np.float32(0))
 
 
 @lean_sums

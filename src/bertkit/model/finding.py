@@ -53,6 +53,15 @@ class ModelFinding(ModelPredictions):
             )
         return self._opened_extractor.over(self._runner)
 
+    def change_task(self, **settings: Any) -> None:
+        """As `ModelPredictions.change_task`; an extraction model has the setting ``threshold`` only."""
+        if self._opened_extractor is None:
+            super().change_task(**settings)
+        elif settings.keys() == {"threshold"}:
+            self._opened_extractor.threshold = settings["threshold"]
+        else:
+            raise UsageError(f"an extraction model has no {', '.join(settings)}: expected threshold")
+
     def entity_labels(self, labels: Labels | None = None) -> tuple[str, ...]:
         """The labels that `extract` looks for: those that are given, sorted; by default all of a tagger.
 

@@ -147,8 +147,9 @@ class _Trunk:
         return encoder is self.encoder
 
     def __call__(
-        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False
-    ) -> EncoderOutput:
+        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False,
+        rows: Any = None,
+    ) -> EncoderOutput:  # fmt: skip
         """See `PreparedEncoder.__call__`; inner hidden states are computed again."""
         with without_gradients():
             return self._output(batch, with_hidden_states, with_pooled)

@@ -99,8 +99,8 @@ def extract_routes(service: Service) -> Routes:
 
     @routes.post("/extract")
     def extract(body: ExtractBody) -> Work:
-        """What was found, and what was read: entities of each text with characters, label, score and window; or with a
-        schema its entities, relations, records and classes. Of one text, not in a list."""
+        """Entities of each text with characters, label, score and window, or with a schema readings: its entities,
+        relations, records and classes; of one text, not in a list. A report counts what was read."""
         (texts, is_one), schema = body.texts(), body.schema_of_all()
         served = finder(service, body.model)
         if schema is None:
@@ -111,7 +111,8 @@ def extract_routes(service: Service) -> Routes:
             options: dict[str, Any] = {"threshold": body.threshold, "report": report}
             options |= {"labels": body.labels, "nested": body.nested} if schema is None else {"schema": schema}
             rows = [as_json(each, ticket) for each in served.model.extract(texts, **options)]
-            return {"found": rows[0] if is_one else rows, "read": report.to_json()}
+            name = "entities" if schema is None else "readings"
+            return {name: rows[0] if is_one else rows, "report": report.to_json()}
 
         return Work(texts, found, metrics="predict")
 

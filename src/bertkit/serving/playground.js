@@ -133,8 +133,8 @@ const served = new Map(), PANELS = [
     fields: [["text", "Text", "Ada Lovelace was born in London in 1815."],
       ["labels", "Labels, one on each line", "person\nplace\ndate"]],
     async run(model, { text, labels }) {
-      const { found } = await ask("/extract", { model, inputs: text, labels: lines(labels) });
-      return marked(text, found.map(({ score, ...span }) => ({ ...span, probability: score })));
+      const { entities } = await ask("/extract", { model, inputs: text, labels: lines(labels) });
+      return marked(text, entities.map(({ score, ...span }) => ({ ...span, probability: score })));
     } },
   { title: "Redaction", kind: "token-classification zero-shot-extraction",
     fields: [["text", "Text", "Ada Lovelace (ada@example.org, +44 20 7946 0958) was born in London."],

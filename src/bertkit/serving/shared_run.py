@@ -66,12 +66,14 @@ class SharedEncoder:
         return self._prepared.fits(encoder)
 
     def __call__(
-        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False
-    ) -> EncoderOutput:
+        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False,
+        rows: Any = None,
+    ) -> EncoderOutput:  # fmt: skip
         """See `PreparedEncoder.__call__`."""
         options = {"with_hidden_states": with_hidden_states, "with_pooled": with_pooled, "first_only": first_only}
-        shared = _thread.shared
-        return self._prepared(batch, **options) if shared is None else shared.output(self._prepared, **options)
+        if _thread.shared is None:
+            return self._prepared(batch, rows=rows, **options)
+        return _thread.shared.output(self._prepared, **options)
 
 
 class _Thread(threading.local):

@@ -100,8 +100,9 @@ class GraphedEncoder:
 
     @torch.inference_mode()
     def __call__(
-        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False
-    ) -> EncoderOutput:
+        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False,
+        rows: Any = None,
+    ) -> EncoderOutput:  # fmt: skip
         """As `PreparedEncoder`."""
         num_tokens, max_positions = len(batch.input_ids), self.prepared.encoder.config.max_position_embeddings
         if with_hidden_states or num_tokens > MOST_ROWS or batch.num_positions > max_positions:

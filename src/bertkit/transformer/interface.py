@@ -58,11 +58,13 @@ class PreparedEncoder(Protocol):
         ...
 
     def __call__(
-        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False
-    ) -> EncoderOutput:
+        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False,
+        rows: Any = None,
+    ) -> EncoderOutput:  # fmt: skip
         """As the encoder's forward in evaluation.
 
         With ``first_only``, the last hidden states of other tokens than the first of each sequence may be zeros, which
-        saves most of the last layer. The first ones have the same bits.
+        saves most of the last layer; with ``rows`` those of other tokens than these (C,) indices. The others have the
+        same bits.
         """
         ...

@@ -100,37 +100,39 @@ class PreparedTransformer:
             own.share(others, module, other_module)
 
     def __call__(
-        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False
-    ) -> EncoderOutput:
+        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False,
+        rows: Any = None,
+    ) -> EncoderOutput:  # fmt: skip
         """As the encoder's forward in evaluation; hidden states have the dtype of the encoder's weights, and are arrays
         or tensors as the batch is.
 
         On the CPU hidden states are bit-identical regardless of the other sequences of the batch.
         """
         with without_gradients():
-            return self._encoded(batch, with_hidden_states, with_pooled, first_only)
+            return self._encoded(batch, with_hidden_states, with_pooled, batch.first_tokens if first_only else rows)
 
-    def _encoded(self, batch: Batch, with_hidden_states: bool, with_pooled: bool, first_only: bool) -> EncoderOutput:
+    def _encoded(self, batch: Batch, with_hidden_states: bool, with_pooled: bool, rows: Any) -> EncoderOutput:
         num_tokens = len(batch.input_ids)
         is_few = not with_hidden_states and are_few(num_tokens, self.layers)
         few_rows = self._few_rows if is_few else None
         filled = in_row_counts(batch) if few_rows is None else batch
-        embedded, streams, first_tokens = self.embeddings(filled), [] if with_hidden_states else None, None
+        embedded, streams = self.embeddings(filled), [] if with_hidden_states else None
         sequences = WholeSequences(
             filled, {kind: angles.at(filled.position_ids) for kind, angles in self.rotary.items()}
         )
         if few_rows is not None:
             state = self.steps.begin(embedded, self.stack.norms[0])
+            rows = None
             last = few_rows(state.stream, filled, self.steps.floats_of(state.read), list(sequences.rotary.values()))
         else:
-            first_tokens = batch.first_tokens if first_only and not with_hidden_states and self.layers else None
-            state = self.stack(embedded, sequences, last_rows=first_tokens, streams=streams)
+            rows = None if with_hidden_states or not self.layers else rows
+            state = self.stack(embedded, sequences, last_rows=rows, streams=streams)
             last = self.steps.floats_of(state.read)
         last = self._plain(last, num_tokens)
-        if first_tokens is not None:
-            first, last = last, empty(last, num_tokens, last.shape[1])
+        if rows is not None:
+            read, last = last, empty(last, num_tokens, last.shape[1])
             last[:] = 0
-            last[first_tokens] = first
+            last[rows] = read
         pooler = self.encoder.pooler
         with inference_kernels():
             pooled = None if pooler is None or not with_pooled else pooler(last[batch.first_tokens])
