@@ -62,7 +62,7 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     vocabulary = folder / "vocab.txt"
-    size = read_recipe("electra-minutes").vocabulary.size
+    size = read_recipe("electra-minutes").vocabulary.vocab_size
     learn_vocabulary(corpus, VocabularySettings(size), vocabulary, "auto", None, lambda line: None)
     seeds, runs = [int(seed) for seed in options.seeds.split(",")], []
     arguments = (options.minutes, options.size, options.limit, corpus, held_out, str(vocabulary))

@@ -167,7 +167,7 @@ class Measurements:
         """Largest difference of the losses of a run without dropout, in bfloat16, from float32 on the CPU."""
         steps = 8 if self.quick else 200
         changes = ("model.size=tiny", "training.batch_size=8", "data.max_seqlen=64",
-                   "vocabulary.size=500", *WITHOUT_DROPOUT)  # fmt: skip
+                   "vocabulary.vocab_size=500", *WITHOUT_DROPOUT)  # fmt: skip
         ours, cpu = (
             self._run(f"losses-{precision}", changes, steps, where, precision)[0]
             for where, precision in ((self.device, self.precision), ("cpu", "float32"))
@@ -180,7 +180,7 @@ class Measurements:
         CUDA compiles."""
         steps = 8 if self.quick else 60
         changes = ("model.size=tiny", "training.batch_size=32", "data.max_seqlen=64", "training.tokens_per_part=1024",
-                   "vocabulary.size=500", *WITHOUT_DROPOUT)  # fmt: skip
+                   "vocabulary.vocab_size=500", *WITHOUT_DROPOUT)  # fmt: skip
         counters = torch._dynamo.utils.counters["stats"]
         before = counters["unique_graphs"]
         compiled, plain = (
@@ -197,7 +197,7 @@ class Measurements:
         and the share of the chip's peak."""
         size, batch_size, steps = ("tiny", 8, 6) if self.quick else ("base", 256, 60 if length == 128 else 40)
         changes = (f"model.size={size}", f"training.batch_size={batch_size}", f"data.max_seqlen={length}",
-                   "training.tokens_per_part=32768", f"vocabulary.size={500 if self.quick else 30_522}",
+                   "training.tokens_per_part=32768", f"vocabulary.vocab_size={500 if self.quick else 30_522}",
                    f"training.log_every={1 if self.quick else 10}")  # fmt: skip
         events, folder = self._run(
             f"pretraining-{length}", changes, steps, self.device, self.precision, compile=self.is_cuda
@@ -345,7 +345,7 @@ class Measurements:
         folder = self.work / name
         more = (*SEQUENCES, *changes, f"training.precision={precision}")
         recipe = with_length(read_recipe("bert-2018", more), num_steps=steps, minutes=None, changes=more)
-        size = next(change.partition("=")[2] for change in changes if change.startswith("vocabulary.size"))
+        size = next(change.partition("=")[2] for change in changes if change.startswith("vocabulary.vocab_size"))
         vocabulary = report.CACHE / f"gpu-vocabulary-{size}{'-quick' * self.quick}.txt"
         texts_read = corpus()[: 1 if self.quick else None]
         inputs = Inputs(texts_read, held_out()[:1], vocabulary if vocabulary.is_file() else None)

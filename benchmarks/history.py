@@ -43,8 +43,9 @@ from bertkit.inspection.senses import occurrence_vectors
 from bertkit.tasks import TextSet
 from bertkit.tasks.metrics import spearman
 from bertkit.words import StaticEncoder
+from bertkit.words.contrastive import StaticTraining
 from bertkit.words.settings import PairTraining, WordTraining
-from bertkit.words.training import read_corpus, train_words
+from bertkit.words.training import WordVectorTraining, read_corpus
 
 DATA = sentence_data.DATA
 MODEL = "all-MiniLM-L6-v2"
@@ -98,8 +99,10 @@ class History(LongRuns):
         if system == "contrastive static":
             passages = [" ".join(sentences[at : at + 3]) for at in range(0, len(sentences), 3)]
             rows = [TextSet(first, (second,)) for first, second in list(pairwise(passages))[::2]]
-            return train(rows, model(), PairTraining(num_epochs=epochs))[0]
-        return train_words(read_corpus(sentences, 5), WordTraining(num_epochs=epochs, ngrams=system == "FastText"))[0]
+            run = StaticTraining(Path("out"), model().tokenizer, PairTraining(num_epochs=epochs))
+            return train(run, rows)[0]
+        settings = WordTraining(num_epochs=epochs, ngrams=system == "FastText")
+        return train(WordVectorTraining(Path("out"), settings), read_corpus(sentences, 5))[0]
 
     def _features(self, system: str, fitted_to: Texts) -> Callable[[Texts], Any]:
         """The function from texts to vectors; bags of words have the vocabulary of ``fitted_to``."""

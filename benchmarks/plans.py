@@ -20,8 +20,8 @@ from bertkit.pretraining import Inputs, Pretraining, Recipe, plan, read_recipe, 
 
 RECIPES = {
     "cpu-minutes, 1 minute": with_length(read_recipe("cpu-minutes"), minutes=1),
-    "bert-modern, mini, 20 steps": with_length(read_recipe("bert-modern", ["model.size=mini", "vocabulary.size=8192"]),
-                                               num_steps=20),
+    "bert-modern, mini, 20 steps": with_length(
+        read_recipe("bert-modern").changed(size="mini", vocab_size=8192), num_steps=20),
 }  # fmt: skip
 NUM_NOVELS = 10
 

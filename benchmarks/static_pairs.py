@@ -11,7 +11,9 @@ cores. Needs ../shared/data.
 import argparse
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import report
@@ -31,6 +33,7 @@ from bertkit.training import Outcome
 from bertkit.words import StaticEncoder
 from bertkit.words.contrastive import StaticTraining
 from bertkit.words.extraction import extract
+from bertkit.words.job import VectorJob
 from bertkit.words.opening import input_embeddings, open_words
 from bertkit.words.settings import PairTraining
 
@@ -55,11 +58,12 @@ def collections() -> dict[str, Collection]:
     return {name: read_collection(DATA / file) for name, file in files.items()}
 
 
-def train(rows: list[TextSet], model: bertkit.Model, settings: PairTraining) -> tuple[StaticEncoder, Outcome]:
-    """The encoder that a run in a temporary folder writes."""
+def train(run: VectorJob, data: Any) -> tuple[StaticEncoder, Outcome]:
+    """The encoder that a run writes, in a temporary folder instead of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        outcome = StaticTraining(Path(folder) / "out", model.tokenizer, settings, log_line=say).start(rows)
-        return open_words(Path(folder) / "out"), outcome
+        run = replace(run, out=Path(folder) / "out", log_line=say)
+        outcome = run.start(data)
+        return open_words(run.out), outcome
 
 
 def main() -> None:
@@ -71,12 +75,13 @@ def main() -> None:
     model, rows = bertkit.load(MODEL, device="cpu"), pairs()
     say(f"{len(rows)} pairs")
     before = time.process_time()
-    train(rows[::10], model, PairTraining())  # a tenth of an epoch, to know how many fit
+    run = StaticTraining(Path("out"), model.tokenizer)
+    train(run, rows[::10])  # a tenth of an epoch, to know how many fit
     epoch_seconds = 10 * (time.process_time() - before)
     epochs = max(1, min(options.epochs, int(60 * options.cpu_minutes / epoch_seconds)))
     say(f"{epochs} epochs of {epoch_seconds:.0f} s of processor time")
     before = time.process_time()
-    trained, outcome = train(rows, model, PairTraining(num_epochs=epochs))
+    trained, outcome = train(replace(run, settings=PairTraining(num_epochs=epochs)), rows)
     results |= {"num_pairs": len(rows), "epochs": epochs, "num_steps": outcome.step,
                 "last_loss": outcome.metrics["last_loss"],
                 "cpu_minutes": (time.process_time() - before) / 60}  # fmt: skip

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import report
 import torch
+from static_pairs import train
 from turns import say
 
 from bertkit.corpus.documents import read_sentences
@@ -29,7 +30,7 @@ from bertkit.inference import InferenceReport
 from bertkit.words import StaticEncoder
 from bertkit.words.benchmarks import score_benchmark
 from bertkit.words.settings import WordTraining
-from bertkit.words.training import read_corpus, train_words
+from bertkit.words.training import WordVectorTraining, read_corpus
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 NOVELS = sorted((DATA / "english_novels").glob("*.txt"))
@@ -62,12 +63,14 @@ def training(options: argparse.Namespace) -> dict:
     corpus = read_corpus((one.text for one in read_sentences(NOVELS[: options.novels])), 5)
     words = np.array(corpus.words, object)
     sentences = [words[corpus.ids[a:b]].tolist() for a, b in pairwise(corpus.starts)]
-    train_words(corpus, WordTraining(num_epochs=1, dimensions=4, method=options.method))
+    first = WordTraining(num_epochs=1, dimensions=4, method=options.method)
+    train(WordVectorTraining(Path("out"), first), corpus)
     total, rows = options.epochs * len(corpus.ids), []
     for seed in range(options.seeds):
         settings = WordTraining(num_epochs=options.epochs, seed=seed, method=options.method)
-        encoder, ours = train_words(corpus, settings)
-        rows.append({"system": "bertkit", "seed": seed, "words_per_second": ours.words_per_second, **scores(encoder)})
+        encoder, outcome = train(WordVectorTraining(Path("out"), settings), corpus)
+        speed = outcome.metrics["words_per_second"]
+        rows.append({"system": "bertkit", "seed": seed, "words_per_second": speed, **scores(encoder)})
         say(str(rows[-1]))
         peer = Word2Vec(
             vector_size=settings.dimensions, min_count=1, workers=options.threads, seed=seed + 1,

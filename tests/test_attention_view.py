@@ -192,7 +192,7 @@ def test_command(model: Model, tmp_path, capsys) -> None:
         (["", "--json", *options], "the text is empty"),
         (["cat " * 5_000, "--json", *options], "the text has 5,002 tokens, the model accepts 600"),
         (["cat", "--out", str(tmp_path / "none" / "x.html"), *options], "does not exist"),
-        (["cat", "--out", str(tmp_path / "texts.csv"), *options], "texts.csv: expected a name that ends in .html"),
+        (["cat", "--out", str(tmp_path / "texts.csv"), *options], "unknown extension '.csv', expected .html"),
     ):
         assert run(["inspect", "attention", *arguments]) == 2
         assert expected in capsys.readouterr().err

@@ -33,7 +33,7 @@ SHORTER = {  # commands that take minutes, or need trained models
     "--max-loss 0.01": "--max-loss 2",  # the models are random
     "--minutes 5": "--minutes 0.2",
     "examples/data/reviews.csv --model gpt2": "reviews.txt --model gpt2",  # the model has 40 positions
-    "--minutes 20": "--set training.num_steps=2 model.size=tiny",
+    "--minutes 20": "--num-steps 2 --size tiny",
     "-classification --train": "-classification --model bert-base-uncased --train",
     "similarity --train": "similarity --model bert-base-uncased --train",
 }

@@ -87,6 +87,8 @@ def test_likelihood_is_equal_regardless_of_batch(model: Model, method: str, monk
     for text, value in zip(TEXTS, expected, strict=True):
         alone = model.pseudo_log_likelihood(text, method=method)
         assert isinstance(alone, float) and alone == pytest.approx(value, rel=1e-6)
+    with pytest.raises(UsageError, match="expected texts, got 7: pass a str, or several"):
+        model.pseudo_log_likelihood(7, method=method)  # pyrefly: ignore
     turned = model.pseudo_log_likelihood(TEXTS[::-1], method=method)
     np.testing.assert_allclose(turned[::-1], expected, rtol=1e-6, atol=1e-5)
     monkeypatch.setattr(pseudo_likelihood, "_TOKENS_AT_A_TIME", 37)  # a text's copies fall into several parts

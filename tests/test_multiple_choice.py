@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,11 +10,12 @@ import torch
 from random_models import our_model, published_model, save_published
 
 from bertkit import Model, load
+from bertkit.batch import LabeledBatch
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import DataError, OverLengthError, TruncationWarning, UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.inference import InferenceReport
-from bertkit.tasks import ChoiceQuestion, MultipleChoice, stored_task, task_settings
+from bertkit.tasks import ChoiceQuestion, MultipleChoice, SequenceClassification, stored_task, task_settings
 from bertkit.tokenizer.layout import Layout
 from bertkit.training import outputs_of
 
@@ -76,6 +78,17 @@ def test_loss_equals_transformers(tmp_path):
     results = torch.tensor([prediction.probabilities for prediction in predictions])
     assert torch.allclose(results, probabilities.detach(), atol=1e-5)
     assert model.evaluate(examples) == pytest.approx({"loss": expected.loss.item(), "accuracy": right}, abs=1e-5)
+
+
+def test_logits_of_one_label_are_no_choices():
+    logits = torch.tensor([[0.5], [2.0], [-1.0], [0.0], [3.0], [1.0]])
+    part = LabeledBatch(Any, torch.tensor([1, 0]))
+    expected = torch.nn.functional.cross_entropy(logits.view(2, 3), part.labels, reduction="mean")
+    loss_function = MultipleChoice().loss_function
+    assert loss_function.loss(logits, part, loss_function.totals(part)).value.item() == pytest.approx(expected.item())
+    one_label = SequenceClassification(("a",)).loss_function
+    with pytest.raises(ValueError, match=r"batch_size \(6\) to match target batch_size \(2\)"):
+        one_label.loss(logits, part, one_label.totals(part))
 
 
 def test_predictions_of_any_number_of_choices():

@@ -23,7 +23,8 @@ from bertkit.cli import run as run_command
 from bertkit.cli.killed_runs import verify_resume
 from bertkit.errors import DataError, MissingHeadError, UsageError
 from bertkit.objectives import Loader, Masking, ReplacedTokens, TokenBlocks
-from bertkit.objectives.replaced_tokens import GeneratorAndDiscriminator, WithDraws, draw_tokens
+from bertkit.objectives.generator import GeneratorAndDiscriminator, draw_tokens
+from bertkit.objectives.replaced_tokens import WithDraws
 from bertkit.objectives.sentence_order import OrderedPairs
 from bertkit.pretraining import Inputs, Pretraining, read_recipe
 from bertkit.pretraining.recipe import recipe_of

@@ -20,7 +20,7 @@ from torch import Tensor
 from bertkit import Model, load
 from bertkit.architectures import Network
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
-from bertkit.cli import run
+from bertkit.cli import finetune, run
 from bertkit.errors import UsageError
 from bertkit.estimators import TextEstimator
 from bertkit.evidence import gather_evidence
@@ -31,6 +31,7 @@ from bertkit.tasks import (
     GenerativeTask,
     Loss,
     LossFunction,
+    RowTask,
     SequenceExample,
     TextExample,
     task_kind,
@@ -40,9 +41,11 @@ from bertkit.tasks.loss import mean_of, sums_of
 from bertkit.tasks.reading.texts import LabelKind
 from bertkit.tasks.regression import Regression, ScorePrediction
 from bertkit.tasks.scoring import OneLabel
+from bertkit.tasks.settings import Settings
 from bertkit.tasks.task import Option
 from bertkit.tasks.texts import OfTexts
 from bertkit.tokenizer import Encodings
+from bertkit.training import JobKind, Outcome
 from bertkit.transformer import EncoderOutput
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("one_thread")]
@@ -304,3 +307,58 @@ def test_generative_task_is_trained_by_its_command(monkeypatch: pytest.MonkeyPat
     assert code == 0 and found["example"] == {"source": "012", "target": "210"}, error
     with pytest.raises(UsageError, match="task 'backwards': expected one of sequence-classification, "):
         task_kind("backwards")
+
+
+class Lines(RowTask):
+    """Lines of text, counted."""
+
+    name: ClassVar[str] = "lines"
+    example_type: ClassVar[type] = SequenceExample
+    files: ClassVar[str] = "Lines to count."
+    first_model: ClassVar[str | None] = "a-counter"
+    about: ClassVar[str] = "Counts lines."
+
+    @classmethod
+    def read(cls, file: ExampleFile) -> Iterator[SequenceExample]:
+        for line in Path(file.path).read_text().split():
+            yield SequenceExample(line)
+
+
+@dataclass(frozen=True)
+class CountSettings(Settings):
+    """Settings of counting.
+
+    Parameters
+    ----------
+    factor
+        What each line counts.
+    """
+
+    factor: int = 2
+
+
+class Counting:
+    """A run that is not over texts."""
+
+    def __init__(self, **fields: Any):
+        self.fields = fields
+
+    def start(self, train: list[Any], dev: list[Any], **how: Any) -> Outcome:
+        factor, model = self.fields["settings"].factor, self.fields["model"]
+        return Outcome("finished", factor * len(train), None, {f"lines of {model}": float(len(dev))})
+
+
+def test_task_with_a_run_of_its_own_is_trained_by_the_same_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
+) -> None:
+    monkeypatch.setitem(TASKS, Lines.name, Lines)
+    monkeypatch.setattr(finetune, "JOB_KINDS", [*finetune.JOB_KINDS, JobKind(Lines, CountSettings(), Counting)])
+    (tmp_path / "train.txt").write_text("a\nb\nc\n")
+    (tmp_path / "dev.txt").write_text("d\ne\n")
+    files = ["--train", str(tmp_path / "train.txt"), "--dev", str(tmp_path / "dev.txt"), "--out", str(tmp_path / "out")]
+    code, (result,), error = call(capsys, "finetune", "lines", *files, "--factor", "5")
+    assert code == 0 and result["step"] == 15 and result["lines of a-counter"] == 2.0, error
+    assert run(["finetune", "lines", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert all(text in shown for text in ("Lines to count.", "Counts lines.", "What each line counts. [default: 2]"))
+    assert "--sweep" not in shown and "--label-names" not in shown

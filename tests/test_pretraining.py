@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 
@@ -29,18 +30,21 @@ from bertkit.files import SkippedRow
 from bertkit.objectives import NextSentence, PretrainingBatch
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.network import new_model
+from bertkit.pretraining.recipe import RecipeSettings, recipe_of
 from bertkit.pretraining.run import _samples
 from bertkit.pretraining.text import texts_of
 from bertkit.reports.recorded_run import read_run
 from bertkit.reports.training import training_report
 from bertkit.reports.training_findings import findings_of
-from bertkit.training import OPTIMIZERS, SCHEDULES, Ranks, checkpoints
+from bertkit.tasks.settings import Settings
+from bertkit.training import OPTIMIZERS, SCHEDULES, Outcome, Ranks, checkpoints
 from bertkit.training.batch_gradients import BatchGradients
+from bertkit.training.recipe_files import read_toml
 
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
 TINY = [
     "model.architecture=bert", "model.size=tiny", "model.config.num_hidden_layers=1", "model.config.hidden_size=32",
-    "model.config.intermediate_size=48", "vocabulary.size=200", "data.max_seqlen=24", "data.held_out_share=0.1",
+    "model.config.intermediate_size=48", "vocabulary.vocab_size=200", "data.max_seqlen=24", "data.held_out_share=0.1",
     "training.num_steps=12", "training.batch_size=16", "training.optimizer=adamw", "training.precision=float32",
     "training.evaluate_every=6", "training.save_every=4", "training.log_every=2",
 ]  # fmt: skip
@@ -133,7 +137,8 @@ def test_small_bert_with_both_heads_learns_next_sentences(tmp_path: Path) -> Non
         documents.append("\n".join(" ".join(draw.choices(own, k=6)) + "." for _ in range(8)))
     (tmp_path / "corpus.txt").write_text("\n\n".join(documents) + "\n")
     changes = [
-        "model.size=tiny", "vocabulary.size=300", "data.max_seqlen=48", "data.held_out_share=0.1", "data.layout=lines",
+        "model.size=tiny", "vocabulary.vocab_size=300", "data.max_seqlen=48", "data.held_out_share=0.1",
+        "data.layout=lines",
         "training.num_steps=240", "training.evaluate_every=80", "training.precision=float32",
         "training.learning_rate=5e-3", "training.matrix_learning_rate=0.03",
     ]  # fmt: skip
@@ -163,13 +168,12 @@ def test_mask_rate_falls_in_a_line() -> None:
         ("objective.mask_unit=3", "mask_unit=3: expected one of 'token', 'word', 'span'"),
         ("data.layout=foo", "layout='foo': expected one of 'auto', 'lines'"),
         ("data.max_seqlen=128.0", r"\[data\]: max_seqlen=128.0: expected an integer"),
-        ("vocabulary.size=big", r"\[vocabulary\]: size='big': expected an integer"),
+        ("vocabulary.vocab_size=big", r"\[vocabulary\]: vocab_size='big': expected an integer"),
         ("model.config=3", r"\[model\]: config=3: expected keys and values"),
         ("objective.mask_rate=1.5", "a share"),
         ("objective.mask_rate=0.0", "a share above 0"),
         ("data.max_seqlen=-4", r"max_seqlen=-4: expected at least 3, for \[CLS\] A \[SEP\]"),
         ("data.final_max_seqlen=2", "final_max_seqlen=2: expected at least 3"),
-        ("model.architecture=gpt", "bert, modernbert"),
         ("training.betas=[0.9,1.5]", "two numbers"),
         ("training.optimizer=[1]", r"optimizer=\(1,\): expected one of adamw"),
         ("training.optimizer=3", "optimizer=3: expected one of adamw"),
@@ -183,6 +187,50 @@ def test_mask_rate_falls_in_a_line() -> None:
 def test_invalid_settings(change: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read_recipe("cpu-minutes", [change])
+
+
+def test_every_setting_has_one_name_in_python_on_the_command_line_and_in_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = {
+        "size": "tiny", "architecture": "albert", "vocab_size": 300, "lowercase": False, "layout": "lines",
+        "max_seqlen": 32, "held_out_share": 0.1, "drop_duplicates": True, "mask_rate": 0.3, "optimizer": "adamw",
+        "betas": (0.8, 0.9), "evaluate_every": 7,
+    }  # fmt: skip
+    recipe = read_recipe("cpu-minutes").changed(**changes)
+    recipe = with_length(recipe, num_steps=20, changes=["training.evaluate_every"])
+    sections = {name: part.values().keys() for name, part in vars(recipe).items() if isinstance(part, Settings)}
+    assert {*changes} <= {*RecipeSettings().values()} - {"objective"}
+    content = read_toml(Path(str(files("bertkit.pretraining") / "recipes" / "cpu-minutes.toml")))
+    del content["training"]["minutes"], content["training"]["matrix_learning_rate"]
+    for name, value in {**changes, "num_steps": 20}.items():
+        section = next(section for section, names in sections.items() if name in names)
+        content[section][name] = value
+    assert recipe_of(content, "file").facts() == recipe.facts()
+
+    read = []
+    arguments = ["pretrain", "--corpus", "missing", "--out", str(tmp_path / "run"), "--num-steps", "20"]
+    for name, value in changes.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            arguments.append(option if value else f"--no-{name}")
+        else:
+            arguments += [option, *map(str, value if isinstance(value, tuple) else (value,))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pretraining, "start", lambda self, **_: read.append(self.recipe) or Outcome("stopped", 0, None))
+        assert run_command(arguments) == 0, capsys.readouterr().err
+        capsys.readouterr()
+        further = ["--objective", "next-sentence", "--balanced", "--size", "mini"]
+        assert run_command([*arguments[:7], *further]) == 0, capsys.readouterr().err
+        assert run_command([*arguments[:7], "--balanced"]) == 2
+    said = capsys.readouterr().err
+    assert "--balanced is a setting of --objective next-sentence, not of --objective masked-lm: omit one" in said
+    assert read[0].facts() == recipe.facts()
+    assert read[1].objective.balanced and read[1].model.size == "mini"
+    assert run_command(["pretrain", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--max-seqlen INT: Tokens of the longest sequence, [CLS] and [SEP] included. [default: 64]" in shown
+    assert "--generator-size FLOAT: With --objective replaced-tokens: Width of the generator's layers" in shown
 
 
 def test_rejects_invalid_recipes(tmp_path: Path) -> None:
@@ -330,8 +378,9 @@ def test_invalid_settings_raise_before_the_folder_is_created(corpus: Path, tmp_p
         return str(error.value)
 
     assert "give --minutes" in fails("model.size=fit")
+    assert "architecture='gpt': expected one of bert, modernbert" in fails("model.architecture=gpt")
     assert "num_attention_heads" in fails("model.config.num_attention_heads=5")
-    assert "set vocabulary.size" in fails("model.config.vocab_size=400")
+    assert "set vocabulary.vocab_size" in fails("model.config.vocab_size=400")
     said = fails("model.architecture=modernbert", "objective.name=next-sentence")
     assert (
         "no next_sentence head" in said
@@ -433,7 +482,7 @@ def test_folder_without_started_training_is_reused(corpus: Path, tmp_path: Path,
         pretraining(corpus, run, "training.num_steps=3").start(resume=True)
     assert [path.stat().st_mtime_ns for path in made] == times
     with pytest.raises(UsageError, match="prepared with other settings"):
-        pretraining(corpus, run, "training.num_steps=1", "vocabulary.size=70").start(resume=True)
+        pretraining(corpus, run, "training.num_steps=1", "vocabulary.vocab_size=70").start(resume=True)
     again = pretraining(corpus, run, "training.num_steps=1", "objective.mask_rate=0.2")
     assert again.start(resume=False).reason == "finished"
     assert [path.stat().st_mtime_ns for path in made] == times
@@ -603,7 +652,7 @@ def test_continuing_after_a_non_finite_loss(corpus: Path, tmp_path: Path, monkey
     monkeypatch.setattr(BatchGradients, "compute", broken_at_step_4)
     code = run_command(["pretrain", "--corpus", str(corpus), "--out", str(tmp_path / "run"), "--set", *TINY])
     start, error = tmp_path / "run" / "checkpoints" / "step-00000004" / "model", capsys.readouterr().err
-    ways = ("not a finite number", "--out", "--model", "--learning-rate LOWER", "model.from_checkpoint=true")
+    ways = ("not a finite number", "--out", "--model", "--learning-rate LOWER", "--from-checkpoint")
     ways = (*ways, str(start))
     assert code == 2 and all(way in error for way in ways), error
     monkeypatch.undo()
@@ -614,7 +663,7 @@ def test_continuing_after_a_non_finite_loss(corpus: Path, tmp_path: Path, monkey
 @pytest.mark.full
 def test_domain_words_are_added_to_a_checkpoint(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus.txt")
-    pretraining(corpus, tmp_path / "first", "vocabulary.size=60").start(resume=False)
+    pretraining(corpus, tmp_path / "first", "vocabulary.vocab_size=60").start(resume=False)
     start = tmp_path / "first" / "model"
     adapt = ["model.from_checkpoint=true", "training.num_steps=8", "vocabulary.add_words=5"]
     made = pretraining(corpus, tmp_path / "second", *adapt, recipe="domain-adapt", model=str(start))

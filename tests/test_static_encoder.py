@@ -457,6 +457,8 @@ def test_vectors_in_lists_tables_and_nan(vectors):
     assert top_pairs(vectors.tolist(), 1).first.tolist() == top_pairs(vectors, 1).first.tolist()
     with pytest.raises(UsageError, match="expected texts, got a DataFrame: pass one of its columns"):
         encoder.embed(pd.DataFrame({"text": WORDS}))
+    with pytest.raises(UsageError, match="expected texts, got None: pass a str, or several"):
+        encoder.similarity("cat", None)
     vectors[2, 1] = np.nan
     with pytest.raises(UsageError, match="vector 2: a number is NaN or infinite"):
         StaticEncoder.of_words(WORDS, vectors)

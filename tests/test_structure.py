@@ -72,7 +72,7 @@ TRAINING = {
 WITH_TORCH = {
     *("architectures/encoder_decoder.py", "checkpoint/conversion.py", "checkpoint/encoder_decoder.py"),
     *("transformer/prepared/decoder.py", "transformer/prepared/weight_versions.py"),
-    *("words/contrastive.py", "words/training.py"),
+    *("words/contrastive.py", "words/job.py", "words/training.py"),
     *(f"transformer/kernels/{name}.py" for name in ("device_attention", "device_steps", "tiled_attention")),
     *(f"transformer/kernels/{name}.py" for name in ("trained_linear", "trained_steps", "triton_attention")),
 }

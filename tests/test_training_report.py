@@ -554,7 +554,7 @@ def test_command(tmp_path, lines, capsys):
         (["report", str(tmp_path / "nowhere"), "--out", str(out)], "no such run"),
         (["report", str(tmp_path), "--out", str(out)], "is not a run"),
         (["report", str(folder), "--out", str(tmp_path / "no" / "x.html")], "does not exist"),
-        (["report", str(folder), "--out", str(folder / "metrics.jsonl")], "expected a name that ends in .html"),
+        (["report", str(folder), "--out", str(folder / "metrics.jsonl")], "unknown extension '.jsonl', expected .html"),
         (["report", str(folder)], "--out"),
     )
     for arguments, complaint in wrong:

@@ -1,8 +1,11 @@
 """Training of word vectors: equal to a plain implementation, bit-identical on one thread, also after resuming."""
 
 import json
+import shutil
+import tempfile
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +15,12 @@ from bertkit import InferenceReport, StaticEncoder
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
 from bertkit.randomness import key_of, random_bits
+from bertkit.training import Outcome
 from bertkit.words.ngrams import ngram_rows, units_of
+from bertkit.words.opening import open_words
 from bertkit.words.settings import WordTraining
 from bertkit.words.skip_gram import alias_table, train_sentences
-from bertkit.words.training import _encoder, read_corpus, train_words
+from bertkit.words.training import WordCorpus, WordVectorTraining, _encoder, read_corpus
 from bertkit.words.window_step import scratch
 
 FOODS, TOOLS = "bread cheese soup apple rice".split(), "hammer saw drill nail screw".split()
@@ -27,12 +32,10 @@ def topics(number: int, seed: int = 0) -> list[str]:
     return [" ".join(random.choice((FOODS, TOOLS)[index % 2], 8)) + " ." for index in range(number)]
 
 
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def trained(corpus: WordCorpus, settings: WordTraining) -> tuple[StaticEncoder, Outcome]:
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = WordVectorTraining(Path(folder) / "out", settings, log_line=lambda line: None).start(corpus)
+        return open_words(Path(folder) / "out"), outcome
 
 
 def plain_training(ids, starts, seed, keep, shares, aliases, window, negatives, is_cbow, rate, units, inputs, outputs):
@@ -114,40 +117,45 @@ def test_rows_of_ngrams_equal_gensim():
 def test_words_of_a_topic_are_near_each_other(method, ngrams):
     corpus = read_corpus(topics(1_000), 5)
     settings = WordTraining(method=method, dimensions=20, num_epochs=12, subsample=0, learning_rate=0.05, ngrams=ngrams)
-    encoder, report = train_words(corpus, settings)
+    encoder, report = trained(corpus, settings)
     vectors = np.stack([encoder.vector(word) for word in FOODS + TOOLS])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = vectors @ vectors.T
     assert cosines[:5, :5].min() > cosines[:5, 5:].max() + 0.1
-    assert report.num_words == 11 and report.num_tokens == 9_000
+    assert report.metrics["num_words"] == 11 and report.metrics["num_tokens"] == 9_000
 
 
-def test_one_thread_gives_the_same_bits_also_after_a_stop(tmp_path, monkeypatch, one_thread):
+@pytest.mark.parametrize("method", ["skip-gram", "cbow"])
+def test_one_thread_gives_the_same_bits_also_after_a_stop(tmp_path, monkeypatch, one_thread, method):
     monkeypatch.setattr("bertkit.words.training._WORDS_OF_A_PART", 40)
-    monkeypatch.setattr("bertkit.words.training.SAVE_SECONDS", 0)
-    corpus, settings = read_corpus(topics(700), 5), WordTraining(dimensions=9, num_epochs=2)
-    whole, again = (train_words(corpus, settings)[0].vectors for _ in range(2))
+    monkeypatch.setattr("bertkit.words.job.SAVE_SECONDS", 0)
+    corpus, settings = read_corpus(topics(700), 5), WordTraining(method=method, dimensions=9, num_epochs=2)
+    whole, again = (trained(corpus, settings)[0].vectors for _ in range(2))
     np.testing.assert_array_equal(whole, again)
-    state, stopped = tmp_path / "state", []
+    run, stopped = WordVectorTraining(tmp_path / "run", settings, log_line=lambda line: None), []
 
     def stop(number):
         stopped.append(number)
         if len(stopped) == 200:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("bertkit.words.training.tqdm.update", lambda bar, number: stop(number))
+    monkeypatch.setattr("bertkit.words.job.tqdm.update", lambda bar, number: stop(number))
     with pytest.raises(KeyboardInterrupt):
-        train_words(corpus, settings, state)
-    assert state.is_file()
-    with pytest.raises(UsageError, match="is from a run with other texts or settings"):
-        train_words(corpus, WordTraining(dimensions=9, num_epochs=2, seed=1), state)
-    monkeypatch.setattr("bertkit.words.training.SAVE_SECONDS", 60)
+        run.start(corpus)
+    assert (tmp_path / "run/run/state.safetensors").is_file()
+    other = WordVectorTraining(tmp_path / "run", WordTraining(method=method, dimensions=9, num_epochs=2, seed=1))
+    with pytest.raises(UsageError, match=r"was started with other settings .*seed=0, now 1"):
+        other.start(corpus, resume=True)
+    with pytest.raises(UsageError, match=r"was started with other settings .*content of the training data"):
+        run.start(read_corpus(topics(600), 5), resume=True)
+    monkeypatch.setattr("bertkit.words.job.SAVE_SECONDS", 60)
     calls = iter([False, True])
-    _, report = train_words(corpus, settings, state, should_stop=lambda: next(calls))
-    assert report.reason == "stopped"
-    resumed, report = train_words(corpus, settings, state)
-    assert report.reason == "finished" and len(stopped) < 2 * 200 + 64
-    np.testing.assert_array_equal(resumed.vectors, whole)
+    outcome = run.start(corpus, resume=True, should_stop=lambda: next(calls))
+    assert (outcome.reason, outcome.step) == ("stopped", 256)
+    outcome = run.start(corpus, resume=True)
+    assert outcome.reason == "finished" and len(stopped) < 2 * 200 + 64
+    np.testing.assert_array_equal(open_words(tmp_path / "run").vectors, whole)
+    assert run.start(corpus, resume=True) == outcome
 
 
 @pytest.mark.parametrize("method", ["skip-gram", "cbow"])
@@ -158,8 +166,8 @@ def test_several_threads_differ_little_in_quality(monkeypatch, one_thread, metho
     separations = []
     for num_threads in (1, 3):
         torch.set_num_threads(num_threads)
-        encoder, report = train_words(corpus, settings)
-        assert report.num_threads == num_threads
+        encoder, report = trained(corpus, settings)
+        assert report.metrics["num_threads"] == num_threads
         vectors = np.stack([encoder.vector(word) for word in FOODS + TOOLS])
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         cosines = vectors @ vectors.T
@@ -185,7 +193,7 @@ def test_means_of_ngrams_are_the_same_in_slices(monkeypatch, dim):
 
 
 def test_unknown_words_have_vectors_of_ngrams(tmp_path):
-    encoder, _ = train_words(read_corpus(topics(200), 5), WordTraining(dimensions=6, ngrams=True))
+    encoder, _ = trained(read_corpus(topics(200), 5), WordTraining(dimensions=6, ngrams=True))
     encoder.save(tmp_path / "model")
     for one in (encoder, StaticEncoder.open(tmp_path / "model")):
         report = InferenceReport()
@@ -204,7 +212,7 @@ def test_training_on_the_command_line(tmp_path, capfd):
     assert run(["words", "nearest", "bread", "--model", str(tmp_path / "model")]) == 0
     assert len(capfd.readouterr().out.splitlines()) == 10
     for extra, message in (
-        ([], "exists: choose another folder"),
+        ([], "already contains a run: pass --resume"),
         (["--window", "0"], "--window 0: expected an integer of at least 1"),
         (["--method", "glove"], "glove"),
         (["--seed", "-1"], "--seed -1: expected an integer from 0"),
@@ -233,7 +241,7 @@ def test_text_that_is_not_read_is_reported(tmp_path, capfd):
 def test_vectors_that_are_not_finite_raise():
     corpus = read_corpus(topics(40), 1)
     with pytest.raises(UsageError, match=r"learning_rate=1e\+30: training diverged"):
-        train_words(corpus, WordTraining(dimensions=8, learning_rate=1e30))
+        trained(corpus, WordTraining(dimensions=8, learning_rate=1e30))
 
 
 def test_words_that_are_too_long_to_be_found_in_a_text_are_not_trained():
@@ -248,8 +256,7 @@ def test_a_window_of_the_whole_sentence_takes_little_memory(monkeypatch, one_thr
     monkeypatch.setattr("bertkit.words.training.scratch", lambda *sizes: rows.append(sizes[0]) or scratch(*sizes))
     corpus = read_corpus(["the cat sat", "a dog ran on the mat"], 1)
     vectors = [
-        train_words(corpus, WordTraining(window=window, dimensions=5, min_count=1), progress=False)[0].vectors
-        for window in (6, 10**9)
+        trained(corpus, WordTraining(window=window, dimensions=5, min_count=1))[0].vectors for window in (6, 10**9)
     ]
     assert max(rows) == 6 and np.isfinite(vectors).all()
 
@@ -260,26 +267,29 @@ def test_folders_are_checked_before_long_work(tmp_path, capfd, monkeypatch):
     for command in (["train", "missing.txt"], ["train-pairs", "missing.tsv"], ["extract", "--model", "missing"]):
         assert run(["words", *command, "--out", str(tmp_path / "file" / "vectors")]) == 2
         assert "file is not a folder; choose another path" in capfd.readouterr().err
-    monkeypatch.setattr("bertkit.words.training.SAVE_SECONDS", 0)
     assert run(["words", "train", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "new" / "vectors")]) == 0
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["vectors"]
 
 
 def test_state_is_kept_until_the_vectors_are_saved(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr("bertkit.words.training.SAVE_SECONDS", 0)
+    monkeypatch.setattr("bertkit.words.job.SAVE_SECONDS", 0)
     (tmp_path / "texts.txt").write_text("\n".join(topics(40)))
-    state, arguments = tmp_path / "model.training", ["words", "train", str(tmp_path / "texts.txt")]
+    state, arguments = tmp_path / "model/run/state.safetensors", ["words", "train", str(tmp_path / "texts.txt")]
     arguments += ["--out", str(tmp_path / "model"), "--resume"]
     with monkeypatch.context() as patch:
-        patch.setattr(StaticEncoder, "save", lambda *given: (_ for _ in ()).throw(DataError("the disk is full")))
+        patch.setattr(StaticEncoder, "save", lambda *_, **__: (_ for _ in ()).throw(DataError("the disk is full")))
         assert run(arguments) == 2 and state.is_file()
     assert run(arguments) == 0 and not state.exists()
-    (tmp_path / "model").rename(tmp_path / "other")
-    state.touch()
+    assert {*json.loads((tmp_path / "model/run/metrics.jsonl").read_text().splitlines()[0])} >= {"settings", "versions"}
+    shutil.rmtree(tmp_path / "model")
+    with monkeypatch.context() as patch:
+        patch.setattr(StaticEncoder, "save", lambda *_, **__: (_ for _ in ()).throw(DataError("the disk is full")))
+        assert run(arguments) == 2
+    state.write_bytes(b"")
     capfd.readouterr()
     assert run(arguments) == 2
     (line,) = capfd.readouterr().err.splitlines()
-    assert "model.training cannot be read as the state of a run" in line and "remove the file" in line
+    assert "state.safetensors cannot be read as the state of a run" in line and "remove the folder" in line
 
 
 def test_stopped_run_is_resumed(tmp_path, capfd, monkeypatch):
@@ -295,14 +305,14 @@ def test_stopped_run_is_resumed(tmp_path, capfd, monkeypatch):
         assert run(arguments) == 0
     printed = capfd.readouterr()
     assert json.loads(printed.out)["reason"] == "stopped" and "resume with: bertkit words train" in printed.err
-    assert [path.name for path in tmp_path.glob("model*")] == ["model.training"]
-    assert run(arguments) == 2 and "continue it with --resume" in capfd.readouterr().err
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["run"]
+    assert run(arguments) == 2 and "already contains a run: pass --resume" in capfd.readouterr().err
     assert run([*arguments, "--resume"]) == 0
     assert json.loads(capfd.readouterr().out)["reason"] == "finished"
-    assert [path.name for path in tmp_path.glob("model*")] == ["model"]
-    (tmp_path / "model").rename(tmp_path / "other")
     assert run([*arguments, "--resume"]) == 0
-    assert "there is no unfinished run at" in capfd.readouterr().err
+    assert "model is finished already" in capfd.readouterr().err
+    assert run([*arguments, "--minutes", "1"]) == 2
+    assert "Unknown option" in capfd.readouterr().err
 
 
 def test_pairs_without_a_positive_raise(tmp_path, capfd):

@@ -1,10 +1,9 @@
 """bertkit cluster"""
 
-import json
 from typing import Literal
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, embed_texts
-from bertkit.cli.output import InputFile, OutPath, check_jsonl, emit, note
+from bertkit.cli.output import InputFile, OutPath, emit, note
 
 
 def command(
@@ -45,19 +44,17 @@ def command(
         The column or key that holds the text.
     """
     from bertkit.clusters import ClusterOptions, find_clusters
-    from bertkit.files.whole_files import check_not_input, whole_file
+    from bertkit.files.json_files import write_json_lines
+    from bertkit.files.whole_files import check_writable
 
     options = ClusterOptions(method, threshold, min_size, num_clusters, seed)
     if out is not None:
-        check_jsonl(out)
-        check_not_input(out, input)
+        check_writable(out, input, endings=(".jsonl",))
     texts, vectors = embed_texts(input, column, model, compute)
     clusters = find_clusters(texts, vectors, options)
     if out is not None:
         number_of = {row: number for number, cluster in enumerate(clusters) for row in cluster.rows.tolist()}
-        with whole_file(out) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
-            for row, text in enumerate(texts):
-                file.write(json.dumps({"text": text, "cluster": number_of.get(row)}, ensure_ascii=False) + "\n")
+        write_json_lines(out, ({"text": text, "cluster": number_of.get(row)} for row, text in enumerate(texts)))
     emit(
         {"cluster": number, "size": len(cluster.rows), "name": cluster.name, "typical": cluster.typical}
         for number, cluster in enumerate(clusters)

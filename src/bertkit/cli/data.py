@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import OutPath, check_jsonl, emit, note
+from bertkit.cli.output import OutPath, emit, note
 from bertkit.cli.task_options import check_options_of, given_options, options_of
 from bertkit.errors import DataError, UsageError
-from bertkit.files.whole_files import check_not_input, whole_file
+from bertkit.files.json_files import write_json_lines
+from bertkit.files.whole_files import check_writable
 from bertkit.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -61,8 +62,7 @@ def command(
     from bertkit.tasks.reading.labels import MULTI_LABEL
 
     if out is not None:
-        check_jsonl(out)
-        check_not_input(out, file)
+        check_writable(out, file, endings=(".jsonl",))
     options = given_options(reading)
     if task is not None:
         task_kind(task, RowTask)  # an unknown name
@@ -100,10 +100,7 @@ def command(
     for sentence in _doubts(bad_rows, spelled_alike(labels)):
         note(sentence)
     if out is not None:
-        import json
-
-        with whole_file(out) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as target:
-            target.writelines(json.dumps(example.row(), ensure_ascii=False) + "\n" for example in examples)
+        write_json_lines(out, (example.row() for example in examples))
         note(f"{out}: {len(examples)} rows")
 
 

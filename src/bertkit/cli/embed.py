@@ -5,7 +5,6 @@ from dataclasses import asdict
 from bertkit.cli.models import AS_PUBLISHED, EMBEDDING_MODEL, EXACT, Compute, Pooled, note_unknown, open_encoder
 from bertkit.cli.output import InputFile, OutPath, note
 from bertkit.corpus.texts import read_texts
-from bertkit.files.whole_files import check_not_input
 from bertkit.tokenizer.layout import OnLong
 
 
@@ -56,8 +55,7 @@ def command(
     from bertkit.inference import InferenceReport
 
     if out is not None:
-        check_vector_file(out)
-        check_not_input(out, input)
+        check_vector_file(out, input)
     report = InferenceReport()
     embedded = open_encoder(model, compute).embed_stream(
         read_texts(input, column),

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from bertkit.cli.evaluated_vectors import give, remarks_of
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_encoder, open_model
 from bertkit.cli.output import note
-from bertkit.files.whole_files import check_not_input, check_writable, whole_file
+from bertkit.files.whole_files import check_writable, whole_file
 
 
 def command(
@@ -53,8 +53,7 @@ def command(
     from bertkit.words.opening import encoder_path
 
     if run_file is not None:
-        check_writable(run_file)
-        check_not_input(run_file, *collection_files(collection))
+        check_writable(run_file, *collection_files(collection))
     if report is not None:
         checked_report(report, *collection_files(collection))
     queries = read_collection(collection, columns_of(columns))

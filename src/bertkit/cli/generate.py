@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import InputFile, check_page, emit
+from bertkit.cli.output import InputFile, emit
 from bertkit.errors import UsageError
+from bertkit.files.whole_files import check_writable
 from bertkit.generation.settings import GenerationSettings
 
 DEFAULTS = GenerationSettings()
@@ -48,7 +49,7 @@ def command(
     if columns and input is None:
         raise UsageError("--columns names columns of a file: give one with --input")
     if page is not None:
-        check_page(page, input)
+        check_writable(page, input, endings=(".html",))
     sources = list(texts)
     if input is not None:
         for example in read_labeled_texts(input, None, columns=columns_of(columns)):

@@ -15,7 +15,7 @@ from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
 from bertkit.files.lines import extension
-from bertkit.files.whole_files import check_not_input, check_writable
+from bertkit.files.whole_files import check_writable
 
 if TYPE_CHECKING:
     from bertkit.documents.document import SkippedFile
@@ -153,8 +153,7 @@ def command(
         raise UsageError("--remove takes paths, --store and --dry-run: omit the other options")
     changes = changes_at(paths, store) if watch else ()
     if export is not None:
-        check_writable(export)
-        check_not_input(export, *paths)
+        check_writable(export, *paths)
         if extension(export) != ".parquet":
             raise UsageError(f"{export}: unknown extension {export.suffix!r}, expected .parquet")
     report, num_passages = IndexReport(), 0

@@ -1,14 +1,16 @@
 """bertkit mine"""
 
-import json
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
-from bertkit.cli.output import InputFile, OutPath, check_jsonl, note
+from bertkit.cli.output import InputFile, OutPath, note
 from bertkit.errors import DataError
+from bertkit.files.json_files import write_json_lines
+from bertkit.files.whole_files import check_writable
 from bertkit.locate import locate
 from bertkit.mining import MiningOptions
 
@@ -53,12 +55,10 @@ def command(
     from bertkit.checkpoint.content_hash import content_hash
     from bertkit.cli.labeled_files import columns_of
     from bertkit.corpus.texts import read_texts
-    from bertkit.files.whole_files import check_not_input, whole_file
     from bertkit.mining import MiningReport, formatted, mine_negatives
     from bertkit.tasks import ExampleFile, Similarity
 
-    check_jsonl(out)
-    check_not_input(out, input, corpus)
+    check_writable(out, input, corpus, endings=(".jsonl",))
     models = "-".join(content_hash(locate(name)) for name in (model, cross_encoder) if name is not None)
     kept = out.with_name(f"{out.name}-kept") / f"{models}-{compute.precision}"
     rows, report = list(Similarity.read(ExampleFile(input, columns=columns_of(columns)))), MiningReport()
@@ -72,18 +72,21 @@ def command(
         kept=kept,
     )
     written: list[int] = []  # numbers of negatives
-    with whole_file(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+    needed = options.num_negatives if format == "tuple" else 1
+
+    def contents() -> Iterator[dict[str, Any]]:
         for row in mined:
-            contents = list(formatted(row, format, options.num_negatives))
-            file.writelines(json.dumps(content, ensure_ascii=False) + "\n" for content in contents)
-            if contents:
+            lines = list(formatted(row, format, options.num_negatives))
+            yield from lines
+            if lines:
                 written.append(len(row.negatives))
-        needed = options.num_negatives if format == "tuple" else 1
         if not written:
             raise DataError(
                 f"no query has enough negatives for --format {format} (at least {needed}): search more texts "
                 "(--corpus), or change the margins and limits"
             )
+
+    write_json_lines(out, contents())
     shutil.rmtree(kept)
     with suppress(OSError):  # holds other files
         kept.parent.rmdir()

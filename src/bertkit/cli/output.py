@@ -1,6 +1,5 @@
 """Options for what a command reads and writes; results on stdout: a table for a person, JSON lines for a program."""
 
-import json
 import os
 import re
 import sys
@@ -10,9 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.errors import UsageError
-from bertkit.files.json_files import json_value
-from bertkit.files.whole_files import check_not_input, check_writable
+from bertkit.files.json_files import json_lines, json_value
 
 InputFile = Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)]
 """A file or folder, or "-" for standard input; also without the name of the option."""
@@ -33,7 +30,7 @@ def emit(rows: Iterable[dict[str, Any]], *, as_json: bool = False) -> None:
     """Print rows as they come: an aligned table on a terminal, else or ``as_json`` JSON lines, with NaN as null."""
     if as_json or not sys.stdout.isatty():
         for row in rows:
-            print(json.dumps(json_value(row), ensure_ascii=False))
+            sys.stdout.writelines(json_lines([json_value(row)]))
         return
     rows = list(rows)
     _set_printed()
@@ -55,32 +52,6 @@ def bold(text: str, spans: Iterable[tuple[int, int]]) -> str:
         parts += [_CONTROL.sub("", text[before:first]), start, _CONTROL.sub("", text[first:last]), end]
         before = last
     return "".join([*parts, _CONTROL.sub("", text[before:])])
-
-
-def check_jsonl(path: Path) -> None:
-    """Check that JSON lines can be written to a file, before any work is done.
-
-    Raises:
-        UsageError: another extension than .jsonl, no such folder, or a folder of that name.
-    """
-    if path.suffix != ".jsonl":
-        raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected .jsonl")
-    check_writable(path)
-
-
-def check_page(path: Path, *inputs: str | Path | None) -> None:
-    """Check that a page can be written to a file, before any work is done.
-
-    Args:
-        inputs: files that the page is made of, which it must not replace.
-
-    Raises:
-        UsageError: another extension than .html, no such folder, a folder of that name, or one of the inputs.
-    """
-    check_writable(path)
-    check_not_input(path, *inputs)
-    if path.suffix != ".html":
-        raise UsageError(f"cannot write the page {path}: expected a name that ends in .html")
 
 
 def note(message: str) -> None:

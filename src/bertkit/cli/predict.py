@@ -1,6 +1,5 @@
 """bertkit predict"""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from bertkit.cli.models import EXACT, Compute, open_trained
-from bertkit.cli.output import InputFile, OutPath, check_jsonl, emit, note
-from bertkit.files.json_files import json_value
-from bertkit.files.whole_files import check_not_input, whole_file
+from bertkit.cli.output import InputFile, OutPath, emit, note
+from bertkit.files.json_files import json_value, write_json_lines
+from bertkit.files.whole_files import check_writable
 
 if TYPE_CHECKING:
     from bertkit.inference import InferenceReport
@@ -60,8 +59,7 @@ def command(
     from bertkit.tasks import ExampleFile, TextSet
 
     if out is not None:
-        check_jsonl(out)
-        check_not_input(out, input)
+        check_writable(out, input, endings=(".jsonl",))
     opened = open_trained(model, compute, no_answer_threshold, words, label_names)
     report, bad_rows = InferenceReport(), bad_rows_of(skip_bad)
     task = opened.trained.task
@@ -75,8 +73,7 @@ def command(
     if out is None:
         emit(rows)
     else:
-        with whole_file(out) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(json.dumps(json_value(row), ensure_ascii=False) + "\n" for row in rows)
+        write_json_lines(out, map(json_value, rows))
         note(f"{out}: {report.num_texts} rows")
     note_reading(bad_rows)
     note_skipped([*bad_rows.rows, *too_long])

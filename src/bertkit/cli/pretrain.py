@@ -55,7 +55,7 @@ def command(
         except NonFiniteError as error:
             way = "--learning-rate LOWER"
             if checkpoints(out):
-                way = f"--model THAT {way} --set model.from_checkpoint=true, without --vocab"
+                way = f"--model THAT {way} --from-checkpoint, without --vocab"
             raise NonFiniteError(f"{error} (--out ELSEWHERE {way})") from None
         return {
             "run": str(out), "reason": outcome.reason, "step": outcome.step, "tokens": run.state.num_tokens,

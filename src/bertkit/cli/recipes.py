@@ -1,6 +1,5 @@
 """Options shared by `bertkit pretrain` and `bertkit plan`: the corpus, the recipe and what it starts from."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from bertkit.cli.task_options import given_options, settings_of
-from bertkit.training import TrainingSettings
+from bertkit.pretraining.recipe import Recipe, RecipeSettings, read_recipe, with_length
 
 if TYPE_CHECKING:
-    from bertkit.pretraining import Inputs, Recipe
+    from bertkit.pretraining import Inputs
 
-TrainingOptions: Any = settings_of(TrainingSettings, hides_defaults=True)
-NO_OPTIONS = TrainingOptions()
+DEFAULT_RECIPE = "cpu-minutes"
+SettingsOfRecipe: Any = settings_of(
+    RecipeSettings, defaults=read_recipe(DEFAULT_RECIPE).values(), without=("objective", "config")
+)
+NO_SETTINGS = SettingsOfRecipe()
 
 
 def with_objective(name: str | None, changes: list[str] | None) -> list[str]:
@@ -32,7 +34,8 @@ class RunOptions:
     corpus
         txt, jsonl, csv, tsv or parquet files, folders of them, or python-docs for the running Python's documentation.
     recipe
-        bert-2018, bert-minutes, bert-modern, cpu-minutes, domain-adapt, electra-minutes, or a TOML file.
+        bert-2018, bert-minutes, bert-modern, cpu-minutes, domain-adapt, electra-minutes, or a TOML file. The defaults
+        of the settings below are those of cpu-minutes.
     objective
         The pre-training objective instead of the recipe's: masked-lm, replaced-tokens, ...; an unknown name lists all.
     vocab
@@ -46,38 +49,36 @@ class RunOptions:
     column
         The column or key that holds the text.
     set
-        Settings to change, such as data.max_seqlen=64 or model.config.num_hidden_layers=6.
-    training
-        Settings of the training loop instead of the recipe's.
+        Settings by section and name, also keys of the config.json, such as model.config.num_hidden_layers=6.
+    settings
+        Settings instead of the recipe's.
     device
         auto, cpu, cuda or mps.
     """
 
     corpus: Annotated[list[str], Parameter(consume_multiple=True)]
-    recipe: str = "cpu-minutes"
+    recipe: str = DEFAULT_RECIPE
     objective: str | None = None
     vocab: Path | None = None
     model: str | None = None
     new_head: bool = False
     held_out: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
     column: str | None = None
-    training: TrainingOptions = NO_OPTIONS
+    settings: SettingsOfRecipe = NO_SETTINGS
     set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
     device: str = "auto"
 
-    def read(self) -> "Recipe":
+    def read(self) -> Recipe:
         """The recipe with the changes and the length of the options.
 
         Raises:
             UsageError: there is no such recipe or setting.
         """
-        from bertkit.pretraining import read_recipe, with_length
-
-        given = given_options(self.training)
+        given = given_options(self.settings)
         length = {name: given.pop(name, None) for name in ("num_steps", "minutes")}
         changes = with_objective(self.objective, self.set)
-        changes += [f"training.{name}={json.dumps(value)}" for name, value in given.items()]
-        return with_length(read_recipe(self.recipe, changes), **length, changes=changes)
+        recipe = read_recipe(self.recipe, changes).changed(**given)
+        return with_length(recipe, **length, changes=[*changes, *(f"training.{name}" for name in given)])
 
     def inputs(self) -> "Inputs":
         """The files, the vocabulary and the model to start from."""

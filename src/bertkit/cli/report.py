@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from bertkit.cli.output import OutPath, check_page, emit
+from bertkit.cli.output import OutPath, emit
+from bertkit.files.whole_files import check_writable
 
 
 def command(run: Path, /, *, out: OutPath) -> None:
@@ -19,7 +20,7 @@ def command(run: Path, /, *, out: OutPath) -> None:
     from bertkit.reports.training import write_training_report
     from bertkit.reports.training_findings import findings_of
 
-    check_page(out)
+    check_writable(out, endings=(".html",))
     read = read_run(run)
     write_training_report(read, out)
     warnings = [sentence for kind, sentence in findings_of(read) if kind == "warning"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import make_dataclass
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from cyclopts import App, Parameter
 from docstring_parser import parse
@@ -60,19 +60,16 @@ def options_of(kinds: Iterable[type[RowTask]], *, of_reading: bool = False) -> A
     return _class("TaskOptions", arguments)
 
 
-def settings_of(
-    kind: type[Settings], defaults: Mapping[str, Any] = {}, without: Collection[str] = (), hides_defaults: bool = False
-) -> Any:
+def settings_of(kind: type[Settings], defaults: Mapping[str, Any] = {}, without: Collection[str] = ()) -> Any:
     """A dataclass with all settings of a tree, and those of the other kinds of its choices; help shows its defaults, or
     these, and the text of the outermost class that describes a setting.
 
     Args:
         without: settings that are no options.
-        hides_defaults: help shows no defaults, which are those of a recipe.
     """
     tree = kind()
     classes, values = [type(part) for part in tree.tree()], tree.values()
-    help, hints = _help_of(classes), {name: hint for one in classes for name, hint in get_type_hints(one).items()}
+    help, hints = _help_of(classes), {name: hint for one in classes for name, hint in _hints(one).items()}
     for field, part in tree.choices().items():
         kinds = part.kinds()
         hints[field] = Literal[tuple(kinds)]  # pyrefly: ignore
@@ -80,15 +77,19 @@ def settings_of(
             for name, default in other().values().items():
                 if name not in values:
                     having = " or ".join(key for key, one in kinds.items() if name in one().values())
-                    values[name], hints[name] = default, get_type_hints(other)[name]
-                    help[name] = f"With --{field} {having}: {_help_of([other])[name]}"
-    shown = {} if hides_defaults else {**values, **defaults}
+                    values[name], hints[name] = default, _hints(other)[name]
+                    help[name] = f"With --{field} {having}: {_help_of([other]).get(name, '')}"
+    shown = {**values, **defaults}
     arguments = [
-        (name, _argument(hints[name], shown.get(name), help=help[name], **_several(hints[name])), None)
+        (name, _argument(hints[name], shown.get(name), help=help.get(name), **_several(hints[name])), None)
         for name in values
         if name not in without
     ]
     return _class(kind.__name__, arguments)
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    return {name: hint for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
 
 
 def _help_of(classes: Sequence[type]) -> dict[str, str]:

@@ -1,15 +1,15 @@
 """Write vectors to npy, jsonl or parquet files, streaming and atomically."""
 
-import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
 
-from bertkit.errors import DependencyError, UsageError
+from bertkit.errors import DependencyError
+from bertkit.files.json_files import json_lines, write_json_lines
 from bertkit.files.whole_files import check_writable, whole_file
 
 FORMATS = (".npy", ".jsonl", ".parquet")
@@ -18,16 +18,14 @@ Embedded = Iterable[tuple[list[str], np.ndarray]]
 """Texts, and their (n, E) float32 vectors."""
 
 
-def check_vector_file(path: Path) -> None:
-    """Check that a path can be written, before any work is done.
+def check_vector_file(path: Path, *inputs: str | Path | None) -> None:
+    """Check that a file of vectors can be written, before any work is done.
 
     Raises:
-        UsageError: an extension that is not one of FORMATS, no such folder, or a folder of that name.
+        UsageError: as `check_writable`.
         DependencyError: parquet without pyarrow.
     """
-    if path.suffix not in FORMATS:
-        raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected one of {', '.join(FORMATS)}")
-    check_writable(path)
+    check_writable(path, *inputs, endings=FORMATS)
     if path.suffix == ".parquet":
         try:
             import pyarrow.parquet  # noqa: F401
@@ -38,20 +36,20 @@ def check_vector_file(path: Path) -> None:
 def write_vectors(path: Path, embedded: Embedded) -> None:
     """Write vectors by extension: npy holds the (N, E) array, jsonl and parquet hold each text with its vector."""
     check_vector_file(path)
+    if path.suffix == ".jsonl":
+        write_json_lines(path, _rows(embedded))
+        return
     with whole_file(path) as temporary:
         if path.suffix == ".npy":
             with open(temporary, "wb") as file:
                 _write_npy(file, embedded)
-        elif path.suffix == ".jsonl":
-            with open(temporary, "w", encoding="utf-8", newline="\n") as file:
-                _write_jsonl(file, embedded)
         else:
             _write_parquet(temporary, embedded)
 
 
 def print_vectors(embedded: Embedded) -> None:
     """Print vectors as JSON lines: text, embedding."""
-    _write_jsonl(sys.stdout, embedded)
+    sys.stdout.writelines(json_lines(_rows(embedded)))
 
 
 def _write_npy(file: IO[bytes], embedded: Embedded) -> None:
@@ -72,10 +70,10 @@ def _write_npy_header(file: IO[bytes], shape: tuple[int, int]) -> None:
     npy.write_array_header_1_0(file, {"shape": shape, "fortran_order": False, "descr": "<f4"})
 
 
-def _write_jsonl(file: IO[str], embedded: Embedded) -> None:
+def _rows(embedded: Embedded) -> Iterator[dict[str, Any]]:
     for texts, vectors in embedded:
         for text, vector in zip(texts, vectors.tolist(), strict=True):
-            file.write(json.dumps({"text": text, "embedding": vector}, ensure_ascii=False) + "\n")
+            yield {"text": text, "embedding": vector}
 
 
 def _write_parquet(path: Path, embedded: Embedded) -> None:

@@ -73,9 +73,9 @@ def _pretraining(
     set: list[str] | None,
 ) -> list[str]:  # fmt: skip
     """The arguments of a short pre-training."""
-    changes = [f"training.save_every={max(1, num_steps // 6)}", "model.size=tiny", "vocabulary.size=2000", *(set or ())]
     arguments = ["pretrain", "--corpus", *(corpus or ["python-docs"]), "--recipe", recipe]
-    arguments += ["--num-steps", str(num_steps), "--set", *changes]
+    arguments += ["--num-steps", str(num_steps), "--save-every", str(max(1, num_steps // 6))]
+    arguments += ["--set", "model.size=tiny", "vocabulary.vocab_size=2000", *(set or ())]
     if model is not None:
         arguments += ["--model", model]
     if objective is not None:

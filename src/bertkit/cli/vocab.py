@@ -51,8 +51,7 @@ def train(
     """
     if not files:
         raise UsageError("train requires at least one file or folder of texts")
-    check_not_input(out, *files)
-    check_writable(out)
+    check_writable(out, *files)
     vocabulary = train_vocabulary(
         chain.from_iterable(read_texts(file, column) for file in files),
         vocab_size=vocab_size,

@@ -18,6 +18,7 @@ from bertkit.words.settings import PairTraining, WordTraining
 if TYPE_CHECKING:
     from bertkit.training import Ranks
     from bertkit.words import StaticEncoder
+    from bertkit.words.job import VectorJob
 
 command = App(name="words")
 SettingsOfWords: Any = settings_of(WordTraining)
@@ -146,31 +147,31 @@ def train(
 ) -> None:
     """Train word vectors on files, on every core, and write them as a StaticEmbedding folder.
 
+    Ctrl-C or SIGTERM finishes the parts at work, saves and exits.
+
     Parameters
     ----------
     files
         txt, jsonl, csv, tsv or parquet files, folders of them, or "python-docs": the documentation of this Python.
     out
-        The folder to write. The state of an unfinished run is next to it, with the suffix ".training".
+        The folder to write.
     recipe
         A TOML file of settings by name; options given here take precedence.
     column
         The column or key that holds the text.
     resume
-        Resume an unfinished run; with one thread the result is bit-identical.
+        Resume the run in the folder, or start it if there is none; with one thread the result is bit-identical.
     """
     from bertkit.corpus.documents import Reading, read_sentences
     from bertkit.corpus.texts import files_skipped, find_files
     from bertkit.files import SkippedRow
-    from bertkit.training import stop_signals
-    from bertkit.words.training import read_corpus, train_words
+    from bertkit.words.training import WordVectorTraining, read_corpus
 
     if not files:
         raise UsageError("train requires at least one file or folder of texts")
     chosen = read_recipe_file(recipe, WordTraining())[0].changed(**given_options(settings))
     check_one_process("words train runs")
-    _check_out(out)
-    state = _state_of(out, resume)
+    check_folder_writable(out)
     left_out, unreadable = [path for source in files for path in find_files(source)[1]], list[SkippedRow]()
     sentences = (one.text for one in read_sentences(list(files), Reading(column=column), unreadable))
     if left_out:
@@ -180,14 +181,7 @@ def train(
     finally:  # too few words may be the consequence
         if unreadable:
             note(f"rows and sentences that could not be read: {len(unreadable):,}, the first: {unreadable[0]}")
-    with stop_signals(note) as should_stop:
-        encoder, report = train_words(corpus, chosen, state, should_stop=should_stop)
-    if report.reason == "stopped":
-        note(f"stopped and saved; resume with: bertkit words train ... --out {out} --resume")
-    else:
-        encoder.save(out)
-        state.unlink(missing_ok=True)
-    emit([{"out": str(out), **report._asdict()}])
+    _train("words train", WordVectorTraining(out, chosen, log_line=note), corpus, resume)
 
 
 @command.command
@@ -232,14 +226,8 @@ def train_pairs(
     check_folder_writable(out)
     roles = columns_of(columns)
     rows = [row.with_positive() for file in files for row in Similarity.read(ExampleFile(file, columns=roles))]
-    tokenizer = open_tokenizer(vocabulary, None)
-
-    def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
-        run = StaticTraining(out, tokenizer, chosen, device="cpu", log_line=note, ranks=ranks)
-        outcome = run.start(rows, resume=resume, should_stop=should_stop)
-        return result_row(out, outcome, num_rows=len(rows))
-
-    run_training("words train-pairs", out, "cpu", start)
+    run = StaticTraining(out, open_tokenizer(vocabulary, None), chosen, log_line=note)
+    _train("words train-pairs", run, rows, resume, num_rows=len(rows))
 
 
 @command.command
@@ -258,7 +246,9 @@ def extract(*, out: OutPath, model: str = EMBEDDING_MODEL, dimensions: int = 256
     from bertkit.cli.models import EXACT, open_model
     from bertkit.words.extraction import extract
 
-    _check_out(out)
+    if out.exists():
+        raise UsageError(f"{out} exists: choose another folder")
+    check_folder_writable(out)
     encoder = extract(open_model(model, EXACT), dimensions)
     encoder.save(out)
     emit([{"out": str(out), "num_tokens": len(encoder.vectors), "dimensions": dimensions}])
@@ -291,30 +281,12 @@ def senses(
     emit(one._asdict() for one in find_senses(open_model(model, EXACT), word, rows, num_senses).senses)
 
 
-def _check_out(out: Path) -> None:
-    """Check, before long work, that a new folder can be written.
+def _train(command: str, run: "VectorJob", data: Any, resume: bool, **facts: Any) -> None:
+    def start(ranks: "Ranks", should_stop: Callable[[], bool]) -> dict[str, Any]:
+        run.ranks = ranks
+        return result_row(run.out, run.start(data, resume=resume, should_stop=should_stop), **facts)
 
-    Raises:
-        UsageError: it exists, or cannot be written.
-    """
-    if out.exists():
-        raise UsageError(f"{out} exists: choose another folder")
-    check_folder_writable(out)
-
-
-def _state_of(out: Path, resume: bool) -> Path:
-    """The state file of a run.
-
-    Raises:
-        UsageError: it exists, and ``resume`` is false.
-    """
-    state = out.with_name(out.name + ".training")
-    if state.exists() and not resume:
-        raise UsageError(f"{state} is an unfinished run: continue it with --resume, or remove the file")
-    if resume and not state.exists():
-        note(f"--resume: there is no unfinished run at {state}; training starts from the beginning")
-    state.parent.mkdir(parents=True, exist_ok=True)
-    return state
+    run_training(command, run.out, "cpu", start)
 
 
 def _open(model: str) -> "StaticEncoder":

@@ -1,11 +1,12 @@
 """Settings of the training of extraction."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from bertkit.tasks.extraction import Extraction
 from bertkit.tasks.field_types import AboveZero, Count, Share
 from bertkit.tasks.settings import Settings
-from bertkit.training import TrainingSettings
+from bertkit.training import JobKind, TrainingSettings
 from bertkit.training.settings import epochs_of_new_layers
 
 LOOP = TrainingSettings.of(batch_size=8, tokens_per_part=None, learning_rate=None, warmup=0.1)
@@ -58,3 +59,13 @@ class ExtractionTrainingSettings(Settings):
         if loop.learning_rate is None:
             loop = loop.changed(learning_rate=3e-4 if hidden_size <= NARROW else 5e-5)
         return loop.of_epochs(num_epochs or epochs_of_new_layers(-(-num_examples // loop.batch_size)), num_examples)
+
+
+def _make(*, task: str, **fields: Any) -> Any:
+    from bertkit.extraction.training import ExtractionTraining
+
+    return ExtractionTraining(**fields)
+
+
+JOB_KIND = JobKind(Extraction, ExtractionTrainingSettings(), _make)
+"""The run of extraction."""

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,17 @@ def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     {'accuracy': 0.5, 'spearman': nan}
     """
     return {name: math.nan if value is None else value for name, value in values.items()}
+
+
+def json_lines(rows: Iterable[Any]) -> Iterator[str]:
+    """Rows as JSON lines."""
+    return (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def write_json_lines(path: Path, rows: Iterable[Any]) -> None:
+    """Write rows to a file as they come, atomically."""
+    with whole_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(json_lines(rows))
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -8,7 +8,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -103,12 +103,20 @@ def lock_file(path: Path, longest_wait: float) -> Iterator[None]:
         yield
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, *inputs: str | Path | None, endings: Sequence[str] = ()) -> None:
     """Check that a file can be written at ``path``, before long work.
 
+    Args:
+        inputs: files and folders that it must not replace or add to, as in `check_not_input`.
+        endings: the allowed extensions; (): any.
+
     Raises:
-        UsageError: the folder does not exist, or ``path`` is a folder.
+        UsageError: another extension, the folder does not exist, ``path`` is a folder, or one of the inputs.
     """
+    if endings and path.suffix not in endings:
+        expected = f"one of {', '.join(endings)}" if len(endings) > 1 else endings[0]
+        raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected {expected}")
+    check_not_input(path, *inputs)
     path = _linked(path)
     if not path.parent.is_dir():
         problem = "is a file; choose another" if path.parent.exists() else "does not exist; create it first"

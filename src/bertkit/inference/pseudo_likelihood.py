@@ -12,6 +12,7 @@ from bertkit.inference.runner import Bar, Runner, bar_of
 from bertkit.later import Tensor, torch
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
+from bertkit.tokenizer.tokenizer import as_items
 
 Method = Literal["plain", "l2r"]
 """Tokens hidden besides the predicted one: "plain": none; "l2r": the later pieces of the same word."""
@@ -24,7 +25,7 @@ def pseudo_log_likelihood(
     runner: Runner, texts: str | Sequence[str], *, method: Method = "plain", progress: bool | None = None
 ) -> float | np.ndarray:
     """The sum of `token_log_probs`; (N,) float64 for a list."""
-    given = [texts] if isinstance(texts, str) else texts
+    given = as_items(texts)
     sums = [log_probs.sum() for log_probs in token_log_probs(runner, given, method=method, progress=progress)]
     return float(sums[0]) if isinstance(texts, str) else np.array(sums, np.float64)
 

@@ -13,6 +13,7 @@ from bertkit.inference.predict import Decode
 from bertkit.inference.zero_shot import TEMPLATE
 from bertkit.model.runners import ModelRunners
 from bertkit.tokenizer.layout import Layout, OnLong
+from bertkit.tokenizer.tokenizer import as_items
 
 
 class ModelPredictions(ModelRunners):
@@ -107,7 +108,7 @@ class ModelPredictions(ModelRunners):
             OverLengthError: a text is too long under ``on_long="error"``.
             UsageError: a model without a label named entailment; labels or a template that cannot be used.
         """
-        trained, given = self._trained_for_use(), [texts] if isinstance(texts, str) else texts
+        trained, given = self._trained_for_use(), as_items(texts)
         layout = Layout(trained.layout.max_length, on_long)
         predictions = inference.classify(
             self._runner, trained.task, given, labels, layout, multi_label=multi_label, template=template, report=report

@@ -2,7 +2,8 @@
 
 Takes: a TokenShard.
 Gives: objectives by name; sources of sequences (blocks of tokens, sentence pairs); masked batches by position; losses.
-May import: errors, device, compiled, randomness, tokenizer, batch, transformer, heads, architectures, corpus, tasks.
+May import: errors, later, device, compiled, randomness, tokenizer, batch, transformer, heads, architectures, corpus,
+tasks.
 """
 
 from bertkit.objectives.every_token import EveryToken

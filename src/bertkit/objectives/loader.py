@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.batch.batch import Batch
 from bertkit.batch.collate import packed
 from bertkit.batch.token_budget import even_parts
 from bertkit.device import send_together
 from bertkit.errors import DataError
+from bertkit.later import Tensor, torch
 from bertkit.objectives.masking import Masked
 from bertkit.objectives.sequences import Sequences, Source
 from bertkit.randomness import in_random_order
@@ -65,7 +64,7 @@ class PretrainingBatch:
             None if self.draws is None else self.draws[masked],
         )
 
-    def to(self, device: torch.device | str) -> "PretrainingBatch":
+    def to(self, device: "torch.device | str") -> "PretrainingBatch":
         """The same batch on a device."""
         targets = [self.masked_positions, self.labels]
         if self.next_sentence_label is not None:

@@ -21,11 +21,21 @@ _EVALUATED_RATE = 0.15
 
 @dataclass(frozen=True)
 class MaskedLM(Objective):
-    """Predict masked tokens from both sides."""
+    """Predict masked tokens from both sides.
 
-    mask_unit: MaskUnit = "token"  # unit that is masked together
-    mask_rate: ShareAboveZero = 0.15  # share of the tokens to predict, at the start of the run
-    final_mask_rate: ShareAboveZero | None = None  # at its end, interpolated linearly; None: the same
+    Parameters
+    ----------
+    mask_unit
+        Unit that is masked together: a token, the pieces of a word, or 1 to 10 words.
+    mask_rate
+        Share of the tokens to predict, at the start of the run.
+    final_mask_rate
+        That at its end, interpolated linearly; by default the same.
+    """
+
+    mask_unit: MaskUnit = "token"
+    mask_rate: ShareAboveZero = 0.15
+    final_mask_rate: ShareAboveZero | None = None
 
     name: ClassVar[str] = "masked-lm"
     heads: ClassVar[tuple[str, ...]] = ("masked_lm",)

@@ -12,10 +12,18 @@ from bertkit.tasks.field_types import Share
 
 @dataclass(frozen=True)
 class NextSentence(MaskedLM):
-    """Predict masked tokens, and whether text B follows text A or is from another document."""
+    """Predict masked tokens, and whether text B follows text A or is from another document.
 
-    balanced: bool = False  # exactly half of the pairs random; false: as published, where more are
-    short_prob: Share = SHORT_PROB  # share of documents whose pairs get a random shorter target length
+    Parameters
+    ----------
+    balanced
+        Exactly half of the pairs are random; otherwise more are, as published.
+    short_prob
+        Share of documents whose pairs get a random shorter target length.
+    """
+
+    balanced: bool = False
+    short_prob: Share = SHORT_PROB
 
     name: ClassVar[str] = "next-sentence"
     heads: ClassVar[tuple[str, ...]] = ("masked_lm", "next_sentence")

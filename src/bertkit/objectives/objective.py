@@ -1,20 +1,24 @@
 """Base class of pre-training objectives: examples of a corpus, the tokens to predict, the networks and the loss."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
-from torch import nn
-
-from bertkit.architectures import Network
-from bertkit.corpus.shards import TokenShard
 from bertkit.objectives.loader import Corruption
 from bertkit.objectives.sequences import Source, SpecialIds
 from bertkit.tasks.loss import Task
 from bertkit.tasks.settings import Choice
-from bertkit.tokenizer import Tokenizer
-from bertkit.transformer import EncoderConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bertkit.architectures import Network
+    from bertkit.corpus.shards import TokenShard
+    from bertkit.tokenizer import Tokenizer
+    from bertkit.transformer import EncoderConfig
 
 
 class Companion(NamedTuple):
@@ -42,7 +46,7 @@ class Objective(Choice, ABC):
     compiles: ClassVar[bool] = True  # torch can compile its network, for batches of one shape
 
     @classmethod
-    def kinds(cls) -> Mapping[str, type["Objective"]]:
+    def kinds(cls) -> Mapping[str, type[Objective]]:
         from bertkit.objectives import OBJECTIVES
 
         return OBJECTIVES

@@ -4,17 +4,20 @@ Devlin et al. 2018, appendix A.2: the sum of the mean masked LM likelihood and t
 means are over the whole batch, for any number of parts and ranks.
 """
 
+from __future__ import annotations
+
 import math
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
-from bertkit.architectures import NetworkOutput
 from bertkit.batch import IGNORED
+from bertkit.later import F, torch
 from bertkit.objectives.loader import PretrainingBatch
 from bertkit.tasks.loss import Loss, Task, exact, mean_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertkit.architectures import NetworkOutput
 
 _LM_LOSS, _LM_CORRECT, _LM_COUNT, _NSP_LOSS, _NSP_CORRECT, _NSP_COUNT = range(6)
 

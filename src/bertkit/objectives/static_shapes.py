@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
 from bertkit.batch import IGNORED, Batch
+from bertkit.later import F, torch
 from bertkit.objectives.loader import PretrainingBatch
 
 

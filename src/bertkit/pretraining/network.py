@@ -113,7 +113,7 @@ def new_model(recipe: Recipe, checkpoint: str | None, tokenizer: Tokenizer | Non
 def new_network(recipe: Recipe, checkpoint: str | None) -> nn.Module:
     """The network of a run without weights, before its vocabulary is trained; raises the errors of `new_model`."""
     heads = _check_origin(recipe, checkpoint)
-    config = _config(recipe, recipe.vocabulary.size)
+    config = _config(recipe, recipe.vocabulary.vocab_size)
     _check_encoder(recipe, config)
     with torch.device("meta"):
         companions = {name: Network(*one) for name, one in recipe.objective.companions(config).items()}
@@ -152,6 +152,8 @@ def _check_origin(recipe: Recipe, checkpoint: str | None) -> tuple[str, ...]:
             else "--model requires a recipe that continues from a checkpoint, such as domain-adapt"
         )
     architecture, objective = recipe.model.architecture, recipe.objective
+    if architecture not in ARCHITECTURES:
+        raise UsageError(f"architecture={architecture!r}: expected one of {', '.join(ARCHITECTURES)}")
     for head in () if checkpoint is not None else objective.heads:
         if head not in ARCHITECTURES[architecture].heads:
             having = [name for name, other in ARCHITECTURES.items() if other.heads.keys() >= set(objective.heads)]
@@ -191,7 +193,9 @@ def _open(name: str, heads: Sequence[str], new_head: bool, seed: int) -> Model:
 def _config(recipe: Recipe, vocab_size: int) -> EncoderConfig:
     size, changes = resolve_size(recipe), dict(recipe.model.config)
     if "vocab_size" in changes:
-        raise UsageError("model.config.vocab_size is the size of the vocabulary: set vocabulary.size, or give --vocab")
+        raise UsageError(
+            "model.config.vocab_size is that of the vocabulary: set vocabulary.vocab_size, or give --vocab"
+        )
     changes["vocab_size"] = vocab_size
     changes.setdefault("max_position_embeddings", max(512, *recipe.data.max_seqlens()))
     try:

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from bertkit.architectures import ARCHITECTURES
 from bertkit.corpus.documents import TextLayoutSetting
 from bertkit.errors import UsageError
 from bertkit.objectives import OBJECTIVES, MaskedLM, Objective
@@ -23,38 +22,71 @@ _ITEMS = {"samples": (str, "texts with [MASK]"), "expected": (dict, "tables of t
 
 @dataclass(frozen=True)
 class ModelSettings(Settings):
-    """The model to train."""
+    """The model to train.
 
-    architecture: str = "bert"  # a model_type of ARCHITECTURES
-    size: str = "base"  # a name of SIZES, or "fit": by the minutes of the run, for two cores
-    from_checkpoint: bool = False  # continue from a published checkpoint, named when the run starts
-    config: dict[str, Any] = field(default_factory=dict)  # config.json keys that differ from the size's
+    Parameters
+    ----------
+    architecture
+        A model_type: bert, modernbert, electra, ...; an unknown name lists all.
+    size
+        tiny, mini, small, medium or base; or fit: by the minutes of the run, for two cores.
+    from_checkpoint
+        Continue from a published checkpoint, named when the run starts.
+    config
+        Keys of config.json that differ from the size's.
+    """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.architecture not in ARCHITECTURES:
-            raise UsageError(f"architecture={self.architecture!r}: expected one of {', '.join(ARCHITECTURES)}")
+    architecture: str = "bert"
+    size: str = "base"
+    from_checkpoint: bool = False
+    config: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class VocabularySettings(Settings):
-    """The vocabulary to train if none is given."""
+    """The vocabulary to train if none is given.
 
-    size: int = 30_522  # entries to train on the corpus; the size of BERT's uncased vocabulary
-    lowercase: bool = True  # uncased
-    add_words: int = 0  # words of the corpus to add to a checkpoint's vocabulary
+    Parameters
+    ----------
+    vocab_size
+        Entries of the vocabulary that is trained on the corpus; by default as BERT's uncased one.
+    lowercase
+        An uncased vocabulary.
+    add_words
+        Words of the corpus to add to a checkpoint's vocabulary.
+    """
+
+    vocab_size: int = 30_522
+    lowercase: bool = True
+    add_words: int = 0
 
 
 @dataclass(frozen=True)
 class DataSettings(Settings):
-    """Text and lengths of sequences."""
+    """Text and lengths of sequences.
 
-    layout: TextLayoutSetting = "auto"  # of text: "lines", "paragraphs" or "running" (docs/guides/pretraining.md)
-    max_seqlen: int = 128  # tokens of the longest sequence, [CLS] and [SEP] included
-    final_max_seqlen: int | None = None  # of the last part of the run; None: the same throughout
-    final_share: Share = 0.1  # of the run; BERT: the last tenth at 512 tokens (Devlin et al. 2018, appendix A.2)
-    held_out_share: Share = 0.01  # of the documents, kept for evaluation without held-out files
-    drop_duplicates: bool = False  # remove repeated sentences
+    Parameters
+    ----------
+    layout
+        Of text: a sentence per line, a paragraph per line, or line breaks inside sentences; auto: guessed.
+    max_seqlen
+        Tokens of the longest sequence, [CLS] and [SEP] included.
+    final_max_seqlen
+        That of the last part of the run; by default the same throughout.
+    final_share
+        The share of the run of that last part; BERT: the last tenth at 512 tokens (Devlin et al. 2018, appendix A.2).
+    held_out_share
+        Share of the documents kept for evaluation without held-out files.
+    drop_duplicates
+        Remove repeated sentences.
+    """
+
+    layout: TextLayoutSetting = "auto"
+    max_seqlen: int = 128
+    final_max_seqlen: int | None = None
+    final_share: Share = 0.1
+    held_out_share: Share = 0.01
+    drop_duplicates: bool = False
 
     def stage_at(self, progress: float) -> int:
         """Stage at a progress: 1 in the last part of a run that uses longer sequences there, else 0."""
@@ -66,18 +98,25 @@ class DataSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """The settings of a run, without its corpus and folder."""
+class RecipeSettings(Settings):
+    """The settings of a run by section."""
 
-    training: TrainingSettings
+    training: TrainingSettings = field(default_factory=TrainingSettings)
     model: ModelSettings = ModelSettings()
     vocabulary: VocabularySettings = VocabularySettings()
     data: DataSettings = DataSettings()
     objective: Objective = field(default_factory=MaskedLM)
+
+
+@dataclass(frozen=True)
+class Recipe(RecipeSettings):
+    """The settings of a run of a length, without its corpus and folder."""
+
     samples: tuple[str, ...] = ()  # texts with [MASK] to predict at every evaluation
     expected: tuple[dict[str, Any], ...] = ()  # {"tokens", "masked_lm_loss"}: a curve measured with this recipe
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.training.check_length()
         least, what = (5, "[CLS] A [SEP] B [SEP]") if self.objective.takes_pairs else (3, "[CLS] A [SEP]")
         for name, length in zip(("max_seqlen", "final_max_seqlen"), self.data.max_seqlens(), strict=False):

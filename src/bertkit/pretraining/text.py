@@ -47,9 +47,9 @@ def learn_vocabulary(
     log_line: Callable[[str], None],
 ) -> None:
     """Train a vocabulary on the corpus and write it as a vocab.txt."""
-    log_line(f"training a vocabulary of {settings.size:,} entries on {', '.join(map(str, corpus))}")
+    log_line(f"training a vocabulary of {settings.vocab_size:,} entries on {', '.join(map(str, corpus))}")
     vocabulary = train_vocabulary(
-        texts_of(corpus, layout, column), vocab_size=settings.size, lowercase=settings.lowercase
+        texts_of(corpus, layout, column), vocab_size=settings.vocab_size, lowercase=settings.lowercase
     )
     vocabulary.save(path)
 

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import UsageError
 from bertkit.files import write_json
-from bertkit.files.whole_files import check_not_input, check_writable
+from bertkit.files.whole_files import check_writable
 from bertkit.pages import Markup, section, write_page
 from bertkit.reports.parts import html_of
 
@@ -22,14 +21,9 @@ def checked_report(path: str | Path, *inputs: str | Path) -> tuple[Path, Path]:
         UsageError: another ending, no such folder, a folder of that name, or one of the inputs.
     """
     page = Path(path)
-    if page.suffix != ".html":
-        raise UsageError(
-            f"cannot write the report {page}: expected a name that ends in .html (the figures go to .json)"
-        )
     figures = page.with_suffix(".json")
-    for file in (page, figures):
-        check_writable(file)
-        check_not_input(file, *inputs)
+    check_writable(page, *inputs, endings=(".html",))
+    check_writable(figures, *inputs)
     return page, figures
 
 

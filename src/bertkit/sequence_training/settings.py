@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bertkit.tasks import GenerativeTask
 from bertkit.tasks.field_types import Count, Share
 from bertkit.tasks.settings import Settings
-from bertkit.training import TrainingSettings
+from bertkit.training import JobKind, TrainingSettings
 
 OF_NEW_MODELS: Mapping[str, Any] = {"dropout": 0.1, "vocab_size": 4_000, "max_length": 512}
 """Settings that only a new model has, with their defaults."""
@@ -61,3 +62,13 @@ class SequenceSettings(Settings):
     def of_loop(self, num_examples: int) -> TrainingSettings:
         """The settings of the training loop."""
         return self.training.of_epochs(self.num_epochs, num_examples)
+
+
+def _make(**fields: Any) -> Any:
+    from bertkit.sequence_training.run import SequenceTraining
+
+    return SequenceTraining(**fields)
+
+
+JOB_KIND = JobKind(GenerativeTask, SequenceSettings(), _make)
+"""The run of generative tasks."""

@@ -49,13 +49,11 @@ class Weighted(TextTask):
 
 @dataclass(frozen=True)
 class ClassLoss(LossFunction):
-    """Weighted mean of the cross-entropy in nats; rows with the label IGNORED do not count.
-
-    Logits are (N, C), or (N * C, 1) with a score for each choice of a row.
-    """
+    """Weighted mean of the cross-entropy in nats of (N, C) logits; rows with the label IGNORED do not count."""
 
     class_weights: tuple[float, ...] = ()
     label_smoothing: float = 0.0
+    of_choices: bool = False  # logits are (N * C, 1): a score for each choice of a row
 
     is_recordable: ClassVar[bool] = True
 
@@ -68,7 +66,7 @@ class ClassLoss(LossFunction):
 
     def loss(self, outputs: Tensor, part: LabeledBatch, totals: Tensor) -> Loss:
         labels, weights = part.labels, _constants(self.class_weights, outputs)
-        logits = outputs.view(len(labels), -1) if outputs.shape[1] == 1 else outputs
+        logits = outputs.view(len(labels), -1) if self.of_choices else outputs
         loss = F.cross_entropy(
             logits, labels, weights, reduction="sum", ignore_index=IGNORED, label_smoothing=self.label_smoothing
         )

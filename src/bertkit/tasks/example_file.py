@@ -1,14 +1,14 @@
 """A file of examples, and how to read it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertkit.files import BadRows
 
 if TYPE_CHECKING:
-    from bertkit.tasks.task import TextTask
+    from bertkit.tasks.task import RowTask, TextTask
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def labeled_file(
 
 
 def read_train_and_dev(
-    kind: type["TextTask"],
+    kind: type["RowTask"],
     train: Sequence[str | Path],
     dev: str | Path | None = None,
     *,
@@ -74,16 +74,8 @@ def read_train_and_dev(
     Raises:
         DataError: a row that cannot be used, unless ``bad_rows`` skips it; or a label column without a 1.
     """
-    examples = [
-        kind.in_dataset(example, number)
-        for number, path in enumerate(train)
-        for example in kind.read(
-            ExampleFile(path, True, columns, kind.labels_in(options), bad_rows, options, class_names)
-        )
-    ]
+    labels = kind.labels_in(options)
+    files = [ExampleFile(path, True, columns, labels, bad_rows, options, class_names) for path in train]
+    examples = [kind.in_dataset(example, number) for number, file in enumerate(files) for example in kind.read(file)]
     kind.check_columns(examples, columns)
-    if dev is None:
-        return examples, []
-    task = kind.of_examples(kind.usable(examples)[0] if bad_rows is not None and bad_rows.skip else examples, options)
-    file = labeled_file(task, dev, columns=columns, class_names=class_names, bad_rows=bad_rows, **options)
-    return examples, list(task.read(file))
+    return examples, [] if dev is None else list(kind.read_dev(replace(files[0], path=dev), examples))

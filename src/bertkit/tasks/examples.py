@@ -7,7 +7,7 @@ with positives and negatives, texts with vectors, pairs of source and target.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -25,13 +25,17 @@ class Example:
     """A row for a task: a frozen dataclass."""
 
     __slots__ = ()
-    typical_input: ClassVar[str]  # Python code of an input for prediction, for model cards
     if TYPE_CHECKING:
 
         @property
         def location(self) -> str:
             """File and line, for errors."""
             ...
+
+    @property
+    def typical_input(self) -> str:
+        """Python code of an input for prediction, for model cards."""
+        raise NotImplementedError
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -69,8 +73,7 @@ class TextExample(Example):
     id: str = field(default="", repr=False, compare=False)  # repeated in predictions; not part of the data's digest
 
     @property
-    def typical_input(self) -> str:  # pyrefly: ignore
-        """As `Example.typical_input`: a text, or a pair."""
+    def typical_input(self) -> str:
         return '"A good day."' if self.pair is None else '("A good day.", "The day is good.")'
 
     @property
@@ -88,13 +91,15 @@ class TextExample(Example):
 class TaggedText(Example):
     """A text, the character spans of its words, and a tag for each word."""
 
-    typical_input: ClassVar[str] = '"Ada Lovelace was born in London."'
-
     text: str
     words: tuple[Span, ...] | None = None  # None: split by the task
     tags: tuple[str, ...] | None = None
     location: str = ""
     id: str = field(default="", repr=False, compare=False)  # as in `TextExample`
+
+    @property
+    def typical_input(self) -> str:
+        return '"Ada Lovelace was born in London."'
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -129,13 +134,15 @@ class TaggedText(Example):
 class Question(Example):
     """A question about a text, and the character spans of its true answers in the text, () if there are none."""
 
-    typical_input: ClassVar[str] = '("Who wrote it?", "It was written by Ada Lovelace.")'
-
     question: str
     context: str
     answers: tuple[Span, ...] | None = None
     id: str = ""
     location: str = ""
+
+    @property
+    def typical_input(self) -> str:
+        return '("Who wrote it?", "It was written by Ada Lovelace.")'
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -164,13 +171,15 @@ class Question(Example):
 class ChoiceQuestion(Example):
     """A question, or the beginning of a text, and its choices; ``label`` is the index of the right one."""
 
-    typical_input: ClassVar[str] = '("The sky is", ["blue", "a table"])'
-
     context: str
     choices: tuple[str, ...]
     label: int | None = None
     id: str = ""
     location: str = ""
+
+    @property
+    def typical_input(self) -> str:
+        return '("The sky is", ["blue", "a table"])'
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -193,8 +202,6 @@ QUERY, POSITIVE, NEGATIVE = 0, 1, 2
 class TextSet(Example):
     """A text with positives and negatives, or a scored pair."""
 
-    typical_input: ClassVar[str] = '("A good day.", "The day is good.")'
-
     query: str
     positives: tuple[str, ...] = ()  # (): the text itself, encoded twice with different dropout masks
     negatives: tuple[str, ...] = ()
@@ -203,6 +210,10 @@ class TextSet(Example):
     scores: tuple[float, ...] = ()  # of each other text, by a teacher or a judge; (): none
     dataset: int = 0  # number of its data set
     guide: np.ndarray | None = field(default=None, repr=False, compare=False)  # (texts, G) vectors of a guide model
+
+    @property
+    def typical_input(self) -> str:
+        return '("A good day.", "The day is good.")'
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -235,11 +246,13 @@ class TextSet(Example):
 class TaughtText(Example):
     """A text with its teacher vector."""
 
-    typical_input: ClassVar[str] = '"A good day."'
-
     text: str
     vector: np.ndarray | None = field(default=None, repr=False)  # (E,) float32; None: not known
     location: str = ""
+
+    @property
+    def typical_input(self) -> str:
+        return '"A good day."'
 
     @property
     def texts(self) -> tuple[str, ...]:

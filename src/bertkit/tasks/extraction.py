@@ -17,6 +17,10 @@ class Extraction(RowTask):
     files: ClassVar[str] = (
         "Tagged texts: CoNLL files, or jsonl or parquet files with words and tags, or texts and spans."
     )
+    about: ClassVar[str] = (
+        "The folder that is written opens with bertkit extract, and has the published form of GLiNER. The labels of "
+        "each text are those of its entities, and a draw of others."
+    )
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TaggedText]:

@@ -15,6 +15,8 @@ class GenerativeTask(RowTask):
     """A task whose model writes text, from a source or from the beginning of a text."""
 
     example_type: ClassVar[type] = SequenceExample
+    about: ClassVar[str] = "Defaults are mostly those of Vaswani et al. 2017."
+    first_model: ClassVar[str | None] = "new"
     has_sources: ClassVar[bool]  # by an encoder-decoder; else by a causal language model
 
 

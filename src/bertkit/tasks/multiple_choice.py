@@ -128,7 +128,7 @@ class MultipleChoice(OnSentenceVectors):
 
     @property
     def loss_function(self) -> ClassLoss:
-        return ClassLoss()
+        return ClassLoss(of_choices=True)
 
     def decode(
         self, examples: Sequence[ChoiceQuestion], encodings: Encodings, logits: np.ndarray

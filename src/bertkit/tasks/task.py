@@ -12,7 +12,7 @@ import numpy as np
 
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.tasks.example_file import ExampleFile
+from bertkit.tasks.example_file import ExampleFile, labeled_file
 from bertkit.tasks.examples import Sequences, encode_sequences
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.field_types import check_field_types
@@ -44,8 +44,11 @@ class RowTask(ABC):
     name: ClassVar[str]  # its key in TASKS
     example_type: ClassVar[type]  # its kind of rows
     options: ClassVar[Mapping[str, Option]] = {}  # options of training, by name
+    training_defaults: ClassVar[Mapping[str, Any]] = {}  # settings of training that differ from the general defaults
     files: ClassVar[str] = "Examples with labels: csv, tsv, jsonl or parquet."  # help on its files
     models: ClassVar[str] = "The model to start from: a folder, a hub name, or the import name of an installed package."
+    first_model: ClassVar[str | None] = None  # to start from, unless one is given; None: a sentence encoder
+    about: ClassVar[str] = ""  # help on its training: the result, and where defaults come from
 
     @classmethod
     @abstractmethod
@@ -56,6 +59,25 @@ class RowTask(ABC):
             DataError: a file or a row that cannot be used.
             UsageError: columns for a format with fixed columns.
         """
+
+    @classmethod
+    def read_dev(cls, file: ExampleFile, train: Sequence[Any]) -> Iterator[Any]:
+        """Read a file of dev examples, which is described as the files of the training examples were."""
+        return cls.read(file)
+
+    @classmethod
+    def in_dataset(cls, example: Any, number: int) -> Any:
+        """An example with the index of its file, for tasks that keep files apart."""
+        return example
+
+    @classmethod
+    def check_columns(cls, examples: Sequence[Any], columns: Mapping[str, str]) -> None:
+        """Check training examples against the columns, by role, that were given for their files.
+
+        Raises:
+            DataError: a column whose labels no example has.
+        """
+        return None  # most tasks have nothing to check
 
     @classmethod
     def labels_in(cls, options: Mapping[str, Any]) -> Sequence[str] | None:
@@ -77,11 +99,16 @@ class TextTask(RowTask):
     on_long: ClassVar[OnLong] = "truncate"  # default policy for examples that are too long
     whole: ClassVar[str] = ""  # why an example is not split into windows; "": the policy may be "window"
     feed: ClassVar[type[LabeledFeed]] = LabeledFeed  # the batches of training
-    training_defaults: ClassVar[Mapping[str, Any]] = {}  # fine-tuning settings that differ from the general defaults
 
     of_vectors: ClassVar[bool] = False  # as `Task.of_vectors`; the last layer of the head is then not trained by
     # gradients but fitted again for every evaluation
     unit_vectors: ClassVar[bool | None] = True  # of a saved sentence encoder: length 1; None: as the initial model
+    about: ClassVar[str] = (
+        "The head starts fitted to the frozen encoder; the first log line is the quality of these frozen features, and "
+        "with dev examples nothing worse is kept. Defaults are those of the BERT paper, for example batches of 32, "
+        "except for the learning rate and epochs, which depend on the task, the encoder's width and the number of "
+        "examples. The last line compares the result on dev with simpler methods."
+    )
     promises: ClassVar[tuple[str, ...]] = ()  # what a threshold of predictions can promise: error, recall, precision
     has_soft_labels: ClassVar[bool] = False  # a student can learn the probabilities of its one label of C
     probability_function: ClassVar[str | None] = None  # softmax or sigmoid: from logits to the labels' probabilities
@@ -212,17 +239,16 @@ class TextTask(RowTask):
         are."""
 
     @classmethod
-    def in_dataset(cls, example: Any, number: int) -> Any:
-        """An example with the index of its file, for tasks that keep files apart."""
-        return example
-
-    @classmethod  # most tasks have nothing to check
-    def check_columns(cls, examples: Sequence[Any], columns: Mapping[str, str]) -> None:
-        """Check training examples against the columns, by role, that were given for their files.
-
-        Raises:
-            DataError: a column whose labels no example has.
-        """
+    def read_dev(cls, file: ExampleFile, train: Sequence[Any]) -> Iterator[Any]:
+        """As `RowTask.read_dev`, with the labels of the training examples."""
+        bad_rows = file.bad_rows
+        usable = cls.usable(train)[0] if bad_rows is not None and bad_rows.skip else train
+        task = cls.of_examples(usable, file.options)
+        return task.read(
+            labeled_file(
+                task, file.path, columns=file.columns, class_names=file.class_names, bad_rows=bad_rows, **file.options
+            )
+        )
 
     def labeled_example(self, item: Any) -> Any:
         """Convert a pair (input, label), with an input for `example`, to an example; examples are returned as they are.

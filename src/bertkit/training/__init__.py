@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bertkit.training.job import run_job as run_job
     from bertkit.training.job import write_outcome as write_outcome
     from bertkit.training.job import write_run_records as write_run_records
+    from bertkit.training.job_kinds import JobKind as JobKind
     from bertkit.training.metrics_log import MetricsLog as MetricsLog
     from bertkit.training.metrics_log import tensorboard_writer as tensorboard_writer
     from bertkit.training.optimizers import OPTIMIZERS as OPTIMIZERS

@@ -18,7 +18,7 @@ from bertkit.inference import EmbedOptions, InferenceReport
 from bertkit.inference.embed import kept_components, prompt_of
 from bertkit.inference.runner import bar_of, chunks, text_length
 from bertkit.later import torch
-from bertkit.tokenizer.tokenizer import refuse_one_text
+from bertkit.tokenizer.tokenizer import as_items, refuse_one_text
 from bertkit.words.averages import average
 from bertkit.words.finite import row_not_finite
 from bertkit.words.ngrams import ngram_rows
@@ -162,8 +162,8 @@ class StaticEncoder:
     def similarity(self, a: Sequence[str], b: Sequence[str]) -> np.ndarray: ...
     def similarity(self, a: Any, b: Any) -> Any:
         """The cosine of two texts, or (len(a), len(b)) float32 cosines of two lists; 0 without known words."""
-        first = self.embed([a] if isinstance(a, str) else a, normalize=True)
-        second = self.embed([b] if isinstance(b, str) else b, normalize=True)
+        first = self.embed(as_items(a), normalize=True)
+        second = self.embed(as_items(b), normalize=True)
         scores = first @ second.T
         return float(scores[0, 0]) if isinstance(a, str) and isinstance(b, str) else scores
 
@@ -185,8 +185,7 @@ class StaticEncoder:
             UsageError: an option that is unknown or does not apply.
         """
         counts = InferenceReport() if report is None else report
-        given = [texts] if isinstance(texts, str) else texts
-        parts = [vectors for _, vectors in self.embed_stream(given, report=counts, **options)]
+        parts = [vectors for _, vectors in self.embed_stream(as_items(texts), report=counts, **options)]
         width = min(width or self.embedding_dim for width in kept_components(EmbedOptions.of(**options), self.settings))
         vectors = np.concatenate(parts) if parts else np.empty((0, width), np.float32)
         if report is None:

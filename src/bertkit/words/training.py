@@ -1,15 +1,16 @@
 """Word vectors trained on a corpus: skip-gram, CBOW, with or without character n-grams; `bertkit words train`."""
 
+import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import nn
 from tqdm import tqdm
 
 from bertkit.errors import DataError
@@ -18,12 +19,11 @@ from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.tokenizer.vocabulary import SpecialTokens, Vocabulary
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece
 from bertkit.words.encoder import StaticEncoder
-from bertkit.words.finite import check_trained
+from bertkit.words.job import VectorJob, VectorLoop
 from bertkit.words.ngrams import NUM_ROWS, units_of
 from bertkit.words.opening import of_words
 from bertkit.words.settings import WordTraining
 from bertkit.words.skip_gram import alias_table, train_sentences
-from bertkit.words.state_file import SAVE_SECONDS, StateFile, fingerprint_of
 from bertkit.words.tokens import whole_words
 from bertkit.words.window_step import WIDTH, scratch
 
@@ -35,7 +35,8 @@ _LONGEST_SENTENCE = 10_000
 _LAST_RATE = 0.004  # final learning rate as a share of the first
 
 
-class WordCorpus(NamedTuple):
+@dataclass(frozen=True)
+class WordCorpus:
     """Sentences as word ids, without rare words."""
 
     words: list[str]  # by descending count
@@ -43,16 +44,9 @@ class WordCorpus(NamedTuple):
     ids: np.ndarray  # (num_tokens,) int32
     starts: np.ndarray  # (num_sentences + 1,) int64
 
-
-class TrainingReport(NamedTuple):
-    """Result of training."""
-
-    reason: str  # "finished", or "stopped": asked to stop before the end
-    num_words: int  # of the vocabulary
-    num_tokens: int  # of the corpus, of words in the vocabulary
-    words_per_second: float  # trained tokens of the corpus, each epoch counted, divided by the training time
-    seconds: float
-    num_threads: int
+    def __len__(self) -> int:
+        """Number of sentences."""
+        return len(self.starts) - 1
 
 
 def read_corpus(sentences: Iterable[str], min_count: int) -> WordCorpus:
@@ -105,81 +99,99 @@ def _batches(sentences: Iterable[str]) -> Iterator[list[str]]:
         yield part
 
 
-def train_words(
-    corpus: WordCorpus,
-    settings: WordTraining,
-    state: Path | None = None,
-    progress: bool | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> tuple[StaticEncoder, TrainingReport]:
-    """Train word vectors on every core, to the end or until ``should_stop``.
+class _WordLoop(VectorLoop):
+    """The loop over the parts of a corpus, of which several are trained at a time."""
 
-    With one thread the vectors are bit-identical in every run, also after a stop and resume. Several threads write to
-    the same matrices without locks: the bits differ between runs, the quality does not.
+    unit: ClassVar[str] = " words"
 
-    Args:
-        state: a file written once a minute and at a stop, from which an interrupted run resumes; remove it once the
-            encoder is saved.
-        progress: show a bar; None: on a terminal.
-        should_stop: called every million words. After a stop the encoder is that of the words so far.
+    def __init__(self, job: "WordVectorTraining") -> None:
+        super().__init__(job)
+        corpus, settings = job.data, job.settings
+        self.corpus, self.units = corpus, units_of(corpus.words, settings.ngrams)
+        num_words, dim, random = len(corpus.words), settings.dimensions, np.random.default_rng(settings.seed)
+        num_rows = num_words + (NUM_ROWS if settings.ngrams else 0)
+        width = -(-dim // WIDTH) * WIDTH  # whole vectors; the rest stays 0
+        self.inputs, self.outputs = (np.zeros((number, width), np.float32) for number in (num_rows, num_words))
+        self.inputs[:, :dim] = (2 * random.random((num_rows, dim), np.float32) - 1) / np.float32(dim)
+        self.seconds = np.zeros(())  # of training
+        for name, array in self.saved().items():
+            self.arrays()[name][...] = array
+        self.network = nn.ParameterList(map(torch.from_numpy, (self.inputs, self.outputs)))
+        self.samples = alias_table(corpus.counts.astype(np.float64) ** 0.75)
+        self.keep = _keep_probability(corpus.counts, settings.subsample)
+        self.edges = _edges(corpus.starts)
+        self.num_parts = len(self.edges) - 1
+        self.work, self.num_steps = len(corpus.ids) * settings.num_epochs, self.num_parts * settings.num_epochs
+        self.longest = int(np.diff(corpus.starts).max())
 
-    Raises:
-        UsageError: the file is from another run, or cannot be read; or a learning rate at which training diverges.
-    """
-    units = units_of(corpus.words, settings.ngrams)
-    content = ("\n".join(corpus.words).encode(), corpus.ids.tobytes(), corpus.starts.tobytes())
-    file = StateFile(state, fingerprint_of(settings, content, WIDTH))
-    inputs, outputs, done, spent = _start(corpus, settings, file)
-    shares, aliases = alias_table(corpus.counts.astype(np.float64) ** 0.75)
-    keep = _keep_probability(corpus.counts, settings.subsample)
-    edges = _edges(corpus.starts)
-    total, num_parts = int(corpus.starts[-1]) * settings.num_epochs, len(edges) - 1
-    longest = int(np.diff(corpus.starts).max())
-    saved, start = time.monotonic(), time.monotonic()
+    def steps(self) -> Iterator[int]:
+        start, done = time.monotonic(), self.state.step
+        block = range(done, min(done + _PARTS_AT_A_TIME, self.num_steps))
+        yield from map_on_cores(self._train_part, block)
+        self.state.step = block.stop
+        self.seconds += time.monotonic() - start
 
-    def work(step: int) -> int:
-        epoch, part = divmod(step, num_parts)
-        share = (epoch * int(corpus.starts[-1]) + int(corpus.starts[edges[part]])) / total
+    def _train_part(self, step: int) -> int:
+        """Train one part in one epoch; returns its number of words."""
+        corpus, settings, edges = self.corpus, self.settings, self.edges
+        epoch, part = divmod(step, self.num_parts)
+        share = (epoch * len(corpus.ids) + int(corpus.starts[edges[part]])) / self.work
         rate = settings.learning_rate * (1 - share * (1 - _LAST_RATE))
         is_cbow = settings.method == "cbow"
-        num_rows = 1 if is_cbow else min(2 * settings.window, longest)
+        num_rows = 1 if is_cbow else min(2 * settings.window, self.longest)
         train_sentences(
-            corpus.ids, corpus.starts, edges[part], edges[part + 1], epoch, settings.seed, keep, shares, aliases,
-            settings.window, settings.negatives, is_cbow, rate, *units, inputs, outputs,
-            np.empty(longest, np.int32), np.empty(1 + settings.negatives, np.int32),
-            *scratch(num_rows, 1 + settings.negatives, inputs.shape[1]),
+            corpus.ids, corpus.starts, edges[part], edges[part + 1], epoch, settings.seed, self.keep, *self.samples,
+            settings.window, settings.negatives, is_cbow, rate, *self.units, self.inputs, self.outputs,
+            np.empty(self.longest, np.int32), np.empty(1 + settings.negatives, np.int32),
+            *scratch(num_rows, 1 + settings.negatives, self.inputs.shape[1]),
         )  # fmt: skip
         return int(corpus.starts[edges[part + 1]] - corpus.starts[edges[part]])
 
-    def save() -> None:
-        seconds = spent + time.monotonic() - start
-        file.write({"inputs": inputs, "outputs": outputs}, {"done": done, "seconds": seconds})
+    def arrays(self) -> dict[str, np.ndarray]:
+        dim = self.settings.dimensions
+        return {"inputs": self.inputs[:, :dim], "outputs": self.outputs[:, :dim], "seconds": self.seconds}
 
-    hidden = None if progress is None else not progress
-    last = settings.num_epochs * num_parts
-    with tqdm(total=total, desc="training", unit=" words", unit_scale=True, delay=2, disable=hidden) as bar:
-        while not should_stop() and done < last:
-            block = range(done, min(done + _PARTS_AT_A_TIME, last))
-            for number in map_on_cores(work, block):
-                bar.update(number)
-            done = block.stop
-            if time.monotonic() - saved > SAVE_SECONDS:
-                save()
-                saved = time.monotonic()
-    seconds = spent + time.monotonic() - start
-    if done < last:
-        save()
-    report = TrainingReport(
-        "finished" if done == last else "stopped",
-        len(corpus.words),
-        int(corpus.starts[-1]),
-        total * done / last / max(seconds, 1e-9),
-        seconds,
-        torch.get_num_threads(),
-    )
-    encoder = _encoder(corpus.words, inputs[:, : settings.dimensions], units, settings)
-    check_trained(encoder.vectors, settings.learning_rate)
-    return encoder, report
+    @property
+    def vectors(self) -> np.ndarray:
+        return self.inputs[:, : self.settings.dimensions]
+
+    def metrics(self) -> dict[str, float]:
+        return {
+            "num_words": len(self.corpus.words), "num_tokens": len(self.corpus.ids),
+            "words_per_second": self.work / max(float(self.seconds), 1e-9), "seconds": float(self.seconds),
+            "num_threads": torch.get_num_threads(),
+        }  # fmt: skip
+
+    def encoder(self) -> StaticEncoder:
+        return _encoder(self.corpus.words, self.vectors, self.units, self.settings)
+
+
+@dataclass
+class WordVectorTraining(VectorJob):
+    """One run of training of word vectors on every core.
+
+    With one thread the vectors are bit-identical in every run, also after a stop and resume. Several threads write to
+    the same matrices without locks: the bits differ between runs, the quality does not. A step is a part of the corpus.
+    The outcome has the metrics ``num_words`` of the vocabulary, ``num_tokens`` of the corpus (words in the vocabulary),
+    ``seconds`` of training, ``words_per_second`` (each epoch counted) and ``num_threads``. ``start`` raises a
+    UsageError for a learning rate at which training diverges.
+    """
+
+    settings: WordTraining = field(default_factory=WordTraining)
+    data: Any = field(default=None, kw_only=True, repr=False)  # a `WordCorpus`
+
+    loop_type: ClassVar[type[VectorLoop]] = _WordLoop
+    work: ClassVar[str] = "words train runs"
+
+    @property
+    def batch_size(self) -> int:
+        return _PARTS_AT_A_TIME
+
+    def digests(self) -> dict[str, str]:
+        digest = hashlib.sha256("\n".join(self.data.words).encode())
+        digest.update(self.data.ids)
+        digest.update(self.data.starts)
+        return {"training": digest.hexdigest()}
 
 
 def _keep_probability(counts: np.ndarray, subsample: float) -> np.ndarray:
@@ -195,20 +207,6 @@ def _edges(starts: np.ndarray) -> list[int]:
     num_parts = max(1, int(starts[-1]) // _WORDS_OF_A_PART)
     wanted = np.linspace(0, int(starts[-1]), num_parts + 1)
     return sorted({0, len(starts) - 1, *np.searchsorted(starts, wanted[1:-1]).tolist()})
-
-
-def _start(corpus: WordCorpus, settings: WordTraining, file: StateFile) -> tuple[np.ndarray, np.ndarray, int, float]:
-    """Both matrices, the number of completed parts and their seconds: from the state file, or initial."""
-    num_words, dim = len(corpus.words), settings.dimensions
-    if state := file.read():
-        arrays, facts = state
-        return arrays["inputs"], arrays["outputs"], int(facts["done"]), float(facts["seconds"])
-    random = np.random.default_rng(settings.seed)
-    num_rows = num_words + (NUM_ROWS if settings.ngrams else 0)
-    width = -(-dim // WIDTH) * WIDTH  # whole vectors; the rest stays 0
-    inputs, outputs = np.zeros((num_rows, width), np.float32), np.zeros((num_words, width), np.float32)
-    inputs[:, :dim] = (2 * random.random((num_rows, dim), np.float32) - 1) / np.float32(dim)
-    return inputs, outputs, 0, 0.0
 
 
 def _encoder(

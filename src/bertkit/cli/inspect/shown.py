@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, PRETRAINED_MODEL, Compute, open_model
-from bertkit.cli.output import OutPath, check_page, emit
+from bertkit.cli.output import OutPath, emit
 from bertkit.errors import UsageError
+from bertkit.files.whole_files import check_writable
 
 if TYPE_CHECKING:
     from bertkit.inspection import View
@@ -139,7 +140,7 @@ def write(shown: Inspected, make: "Callable[[], View]", *inputs: Path | None, ha
     if shown.out is None and not shown.json and not has_rows:
         raise UsageError("nothing to write: give --out X.html for a page, --json for the numbers, or both")
     if shown.out is not None:
-        check_page(shown.out, *inputs)
+        check_writable(shown.out, *inputs, endings=(".html",))
     view = make()
     if shown.out is not None:
         view.html(shown.out)
