@@ -66,7 +66,7 @@ class Fuzzed:
         }
         gpt2(folder / "storyteller")
         marian(folder / "translator")
-        served: list[Any] = [ServedModel(name, "float32", SharedModel(one, engine)) for name, one in models.items()]
+        served: list[Any] = [ServedModel(name, "float32", SharedModel(one)) for name, one in models.items()]
         for name in ("storyteller", "translator"):
             served.append(ServedGenerator(name, "float32", load_generator(folder / name)))
         models["encoder"].save(folder / "encoder")

@@ -13,9 +13,7 @@ from served import Server, serving
 import bertkit
 from bertkit.checkpoint import SentenceSettings
 from bertkit.serving import health_api
-from bertkit.serving.engine import Engine
 from bertkit.serving.served_models import ServedModel
-from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_model import SharedModel
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
 
@@ -60,7 +58,7 @@ def client(server: Server, name: str) -> InferenceClient:
 def test_described_dimensions_are_those_of_the_vectors():
     model = our_model("encoder", 5, max_position_embeddings=29)
     model.checkpoint.sentence = SentenceSettings(truncate_dim=7)
-    served = ServedModel("short", "float32", SharedModel(model, Engine(ServerSettings())))
+    served = ServedModel("short", "float32", SharedModel(model))
     assert health_api._described(served)["dimensions"] == model.embed("a", normalize=True).shape[-1] == 7
 
 
