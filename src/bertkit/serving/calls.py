@@ -106,7 +106,7 @@ class Call:
             names one by its index there.
 
     Attributes:
-        waiting: the run whose sequences wait, if any.
+        waiting: the run whose sequences are to wait, if any, until `parts` takes it: it refers to the call.
         computed: numbers of sequences and tokens of each run that was computed at once.
     """
 
@@ -162,13 +162,15 @@ class Call:
             self.ticket.count(report.num_texts_cut, report)
         return results
 
-    def _results(self, items: Sequence[Any], report: InferenceReport, chosen: list[int] | None) -> Results | None:
-        """The results of some items, in a run of the encoder, or from the rows of the chosen ones in its place."""
-        _thread.call, _thread.chosen = self, chosen
+    def _results(
+        self, items: Sequence[Any], report: InferenceReport, known: tuple[Run, list[int]] | None
+    ) -> Results | None:
+        """The results of some items, in a run of the encoder, or from the rows of a known one with these items."""
+        _thread.call, _thread.known = self, known
         try:
             return self.verb.compute(items, report)
         finally:
-            _thread.call = None
+            _thread.call = _thread.known = None
 
     def run(
         self,
@@ -179,10 +181,10 @@ class Call:
         compute: Callable[[], Tensor],
     ) -> Tensor:
         """`Runner.run` inside the call, which ``compute`` does at once."""
-        chosen, _thread.chosen = _thread.chosen, None
-        if chosen is not None:
-            assert self.waiting is not None
-            return self.waiting.together([index for item in chosen for index in self._sequences_of(item)])
+        known, _thread.known = _thread.known, None
+        if known is not None:
+            run, items = known
+            return run.together([index for item in items for index in self._sequences_of(item)])
         if self._has_run:  # another run than the first of the verb
             return compute()
         self._has_run = True
@@ -236,8 +238,9 @@ class Call:
         wanted: dict[Job, list[int]] = {}
         for index, item in enumerate(self._item_of):
             wanted.setdefault(self._owners[item][0], []).append(index)
+        run, self.waiting = self.waiting, None
         for job, indices in wanted.items():
-            yield job, Part(job, self.waiting, indices)
+            yield job, Part(job, run, indices)
 
     def store(self, run: Run, indices: list[int], rows: Sequence[Tensor]) -> list[int]:
         """Store the rows of some sequences; the items that have all of theirs now."""
@@ -251,20 +254,20 @@ class Call:
                     complete.append(item)
         return complete
 
-    def finish(self, items: list[int]) -> list[Outcome] | None:
+    def finish(self, run: Run, items: list[int]) -> list[Outcome] | None:
         """Compute the results of items that have all of their rows; the outcomes of the jobs that this ended; None if
         it waits again. An error reaches only the job of its item."""
         try:
-            results = self._results([self.items[item] for item in items], InferenceReport(), items)
+            results = self._results([self.items[item] for item in items], InferenceReport(), (run, items))
         except Exception as error:
             if len(items) > 1:
-                return [outcome for item in items for outcome in self.finish([item]) or ()]
+                return [outcome for item in items for outcome in self.finish(run, [item]) or ()]
             self._owners[items[0]][0].outcome.fail(error)
             return []
-        assert self.waiting is not None and results is not None
+        assert results is not None
         for item in items:
             for index in self._sequences_of(item):
-                del self.waiting.rows[index]
+                del run.rows[index]
         return self._spread(items, results)
 
     def _spread(self, items: Sequence[int], results: Results) -> list[Outcome]:
@@ -315,8 +318,9 @@ class WholeCall(Call):
 
     def parts(self) -> Iterator[tuple[Job, Part]]:
         """See `Call.parts`."""
-        assert self.waiting is not None
-        yield self.jobs[0], Part(self.jobs[0], self.waiting, list(range(len(self.waiting.lengths))))
+        run, self.waiting = self.waiting, None
+        assert run is not None
+        yield self.jobs[0], Part(self.jobs[0], run, list(range(len(run.lengths))))
 
     def store(self, run: Run, indices: list[int], rows: Sequence[Tensor]) -> list[int]:
         """See `Call.store`."""
@@ -324,10 +328,8 @@ class WholeCall(Call):
             run.rows.update(zip(indices, rows, strict=True))
             return [0] if len(run.rows) == len(run.lengths) else []
 
-    def finish(self, items: list[int]) -> list[Outcome] | None:
+    def finish(self, run: Run, items: list[int]) -> list[Outcome] | None:
         """Call the verb again, now that the run that it waited for has its rows; see `Call.finish`."""
-        run, self.waiting = self.waiting, None
-        assert run is not None
         self._known[self._key] = run.together(range(len(run.lengths)))
         try:
             return self.start(lambda run: False)
@@ -368,7 +370,7 @@ def compute(batch: TakenBatch, most: int) -> tuple[list[Outcome], list[Call]]:
                     part.job.outcome.fail(error)
             continue
         if complete:
-            outcomes = run.call.finish(complete)
+            outcomes = run.call.finish(run, complete)
             ended += outcomes or ()
             others += [run.call] if outcomes is None else []
     return ended, others
@@ -376,7 +378,7 @@ def compute(batch: TakenBatch, most: int) -> tuple[list[Outcome], list[Call]]:
 
 class _Thread(threading.local):
     call: Call | None = None
-    chosen: list[int] | None = None  # items of the call whose rows are there
+    known: tuple[Run, list[int]] | None = None  # a run of the call, and its items whose rows are there
 
 
 _thread = _Thread()

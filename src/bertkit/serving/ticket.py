@@ -13,7 +13,9 @@ from typing import Any
 
 import orjson
 
+from bertkit.errors import BertkitError
 from bertkit.inference import InferenceReport
+from bertkit.serving.refusals import without_frames
 
 TICKET = "bertkit.ticket"
 """Key of the ticket of a request in its ASGI scope."""
@@ -84,13 +86,17 @@ class Outcome:
         try:
             self._outcomes.append((self._form(make()), None))
         except BaseException as error:  # includes panics of foreign libraries: the thread must survive
-            self._outcomes.append((None, error))
+            self._note(error)
 
     def fail(self, error: BaseException) -> None:
         """End with an error, and hand it over; from any thread."""
         if not self.is_ended:
-            self._outcomes.append((None, error))
+            self._note(error)
             self.send()
+
+    def _note(self, error: BaseException) -> None:
+        is_expected = isinstance(error, BertkitError)  # others are logged with their frames
+        self._outcomes.append((None, without_frames(error) if is_expected else error))
 
     def send(self) -> None:
         """Hand over what it ended with, to the one who waits."""
@@ -118,7 +124,7 @@ class Answer(Outcome):
     def fail(self, error: BaseException) -> None:
         """See `Outcome.fail`; what still computes for it is canceled."""
         if not self.is_ended:
-            self._outcomes.append((None, error))
+            self._note(error)
             self.ticket.cancel()  # before it is sent: who releases the room for an answer depends on it
             self.send()
 
