@@ -1,6 +1,7 @@
 """What operators of a server see: metrics, the log, reloads, probes and the dashboard."""
 
 import asyncio
+import gc
 import json
 import logging
 import re
@@ -143,7 +144,7 @@ def test_broken_models_leave_those_that_are_served(caplog: Any) -> None:
 
 def test_replaced_models_are_freed_when_the_last_request_has_ended(monkeypatch: Any) -> None:
     freed = threading.Event()
-    monkeypatch.setattr("bertkit.serving.reload.exempt_from_collection", freed.set)
+    monkeypatch.setattr("bertkit.serving.reload.exempt_from_collection", lambda: (gc.collect(), freed.set()))
 
     async def steps(reload: Reload, opener: Waiting, service: Any) -> None:
         service.warm.set_result(None)
