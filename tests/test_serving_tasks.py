@@ -71,6 +71,22 @@ def test_info_describes_every_model(server, models):
     assert info["models"][2]["model_type"]["classifier"]["label2id"] == {"blame": 0, "praise": 1, "neither": 2}
 
 
+def test_a_literal_mask_is_text_except_where_a_masked_place_is_the_question(server, models):
+    text, mask = "the [MASK] sat", models["masks"].tokenizer.vocabulary.special.mask
+    ask = {"model": "masks", "inputs": text}
+    (as_text,), (as_token,) = (
+        server.post("/tokenize", ask | {"special_tokens_in_text": choice}) for choice in (False, True)
+    )
+    assert server.post("/tokenize", ask) == [as_text]
+    assert mask not in [each["token"] for each in as_text] and len(as_text) > len(as_token) == 5
+    (at,) = [each for each in as_token if each["token"] == mask]
+    (filled,) = server.post("/fill", ask)
+    assert (at["start"], at["stop"], at["special"]) == (filled["start"], filled["end"], False)
+    assert text[at["start"] : at["stop"]] == at["text"] == mask
+    vector = models["masks"].embed(text, normalize=True)
+    assert (np.float32(server.post("/embed", ask)[0]) == vector).all()
+
+
 @pytest.mark.cpu_only
 def test_predict_has_the_probabilities_of_the_library(server, models):
     expected = models["sentiment"].predict(TEXTS)

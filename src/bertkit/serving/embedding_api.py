@@ -66,6 +66,9 @@ class TokenizeBody(ModelBody):
     """Body of /tokenize."""
 
     inputs: Annotated[Texts, Field(description="A text or several.")]
+    special_tokens_in_text: Annotated[
+        bool, Field(description="Read a literal [MASK] as that token, as /fill and /inspect do; else it is text.")
+    ] = False
     add_special_tokens: Annotated[bool, Field(description="Put [CLS] and [SEP] around the tokens.")] = True
     prompt_name: Annotated[
         str | None, Field(description="One of the model's prompts, which is put before the text.")
@@ -140,7 +143,7 @@ def embedding_routes(service: Service) -> Routes:
             rows, call = [], current_call()
             assert call is not None
             for text in part:
-                encoding = served.tokenizer.encode(prompt + text)
+                encoding = served.tokenizer.encode(prompt + text, special_tokens_in_text=body.special_tokens_in_text)
                 call.ticket.reserve(len(encoding) * _BYTES_PER_TOKEN)
                 rows.append(_as_fragment(_tokens(served, prompt + text, encoding, body.add_special_tokens)))
             return rows
