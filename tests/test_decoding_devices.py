@@ -22,8 +22,9 @@ from bertkit.generation import (
     GenerationSettings,
     Generator,
     SequenceToSequence,
+    completed,
     engine,
-    generate_ids,
+    generation_steps,
     load_generator,
 )
 from bertkit.transformer import PreparedTransformer
@@ -234,7 +235,7 @@ def test_greedy_search_waits_once_for_each_token(
     inputs = generator.encode(TEXTS)
     prompts, limits = generator.prompts_and_limits(inputs, settings)
     decoding, ending = generator.decoding(inputs, "float32"), Ending((3,), forbidden_ids=(4,), forced_end_id=3)
-    made = generate_ids(decoding, prompts, limits, settings, ending)
+    made = completed(generation_steps(decoding, prompts, limits, settings, ending))
     assert [one.ids for one in made] == [[7] * 5] * len(TEXTS)
     assert begun == ["meta"] * 4 * 5  # ids and log probabilities, of the chosen tokens and of candidates, each step
 

@@ -23,8 +23,16 @@ import bertkit
 from bertkit.checkpoint.encoder_decoder import open_encoder_decoder, save_encoder_decoder, warm_started
 from bertkit.cli import run
 from bertkit.errors import BertkitError, CheckpointError, UsageError
-from bertkit.generation import Causal, Ending, GenerationSettings, SequenceToSequence, generate_ids, load_generator
-from bertkit.generation.beam import beam_search
+from bertkit.generation import (
+    Causal,
+    Ending,
+    GenerationSettings,
+    SequenceToSequence,
+    completed,
+    generation_steps,
+    load_generator,
+)
+from bertkit.generation.beam import beam_steps
 from bertkit.generation.engine import kept_probs
 from bertkit.generation.page import write_generation_page
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
@@ -225,9 +233,11 @@ def test_cached_equals_uncached(tmp_path: Path, name: str) -> None:
     decodings = {True: lambda: ours.decoding(inputs, "float32"), False: lambda: UncachedDecoding(ours, inputs)}
     for cached, make in decodings.items():
         decoding = make()
-        made[cached] = [one.ids for one in generate_ids(decoding, prompts, limits, settings, Ending((1,)))]
+        made[cached] = [
+            one.ids for one in completed(generation_steps(decoding, prompts, limits, settings, Ending((1,))))
+        ]
         decoding = make()
-        beams = beam_search(decoding, prompts, limits, replace(settings, num_beams=3), Ending((1,)))
+        beams = completed(beam_steps(decoding, prompts, limits, replace(settings, num_beams=3), Ending((1,))))
         made[cached] += [one.ids for one in beams]
     assert made[True] == made[False]
     assert max(map(len, made[True])) > 15
@@ -348,7 +358,7 @@ def test_wide_beam_equals_exhaustive_search(seed: int, length_penalty: float) ->
             score = sum(float(table.logits(row).log_softmax(0)[token]) for row, token in zip(rows, ids, strict=True))
             best = max(best, (score / length**length_penalty, list(ids)))
     settings = GenerationSettings(num_beams=4**longest, length_penalty=length_penalty, max_new_tokens=longest)
-    (result,) = beam_search(table, [np.array([7])], [longest], settings, Ending((end,)))
+    (result,) = completed(beam_steps(table, [np.array([7])], [longest], settings, Ending((end,))))
     assert result.ids == best[1]
     assert result.score == pytest.approx(best[0])
 
@@ -356,7 +366,7 @@ def test_wide_beam_equals_exhaustive_search(seed: int, length_penalty: float) ->
 def test_sampling_follows_the_probabilities() -> None:
     table, settings = _Table(6, 1), GenerationSettings(max_new_tokens=1, temperature=2.0, top_k=4, top_p=0.95)
     prompts = [np.array([7])] * 4_000
-    made = generate_ids(table, prompts, [1] * 4_000, settings, Ending((0,)))
+    made = completed(generation_steps(table, prompts, [1] * 4_000, settings, Ending((0,))))
     expected = kept_probs(table.logits((7,)).log_softmax(0)[None], settings)[0].numpy()
     shares = np.bincount([one.ids[0] for one in made], minlength=6) / 4_000
     assert 1 < (expected > 0).sum() <= 4
@@ -368,14 +378,14 @@ def test_each_text_and_step_has_its_own_random_numbers() -> None:
     """Of two steps every pair is as frequent as its probability; a later part of the texts is drawn as in the whole."""
     settings, prompts = GenerationSettings(temperature=1.0, seed=5), [np.array([7])] * 4_000
     table = _Table(2, 1)
-    made = [tuple(one.ids) for one in generate_ids(table, prompts, [2] * 4_000, settings, Ending(()))]
+    made = [tuple(one.ids) for one in completed(generation_steps(table, prompts, [2] * 4_000, settings, Ending(())))]
     first = table.logits((7,)).softmax(0)
     for ids in itertools.product(range(2), repeat=2):
         expected = float(first[ids[0]] * table.logits((7, ids[0])).softmax(0)[ids[1]])
         assert made.count(ids) / 4_000 == pytest.approx(expected, abs=0.03)
-    part = generate_ids(table, prompts[:99], [2] * 99, settings, Ending(()), first_index=41)
+    part = completed(generation_steps(table, prompts[:99], [2] * 99, settings, Ending(()), first_index=41))
     assert [tuple(one.ids) for one in part] == made[41:140]
-    other = generate_ids(table, prompts[:99], [2] * 99, replace(settings, seed=6), Ending(()))
+    other = completed(generation_steps(table, prompts[:99], [2] * 99, replace(settings, seed=6), Ending(())))
     assert [tuple(one.ids) for one in other] != made[:99]
 
 
@@ -383,12 +393,8 @@ def test_a_too_long_prompt_is_named_before_anything_is_generated(tmp_path: Path)
     gpt2(tmp_path / "model")
     ours = load_generator(tmp_path / "model")
     inputs = ours.encode([*["a"] * 20, "z " * 99, "a"])
-
-    def never(work: Any) -> Any:
-        raise AssertionError("a step was computed")
-
     with pytest.raises(UsageError, match=r"prompt 20 has 1.. tokens"):
-        ours.generate_ids(inputs, GenerationSettings(2), turn=never)
+        next(ours.steps(inputs, GenerationSettings(2)))
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 2}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 3}])

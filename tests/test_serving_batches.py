@@ -2,7 +2,9 @@
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,18 +13,18 @@ from examples_of_tasks import model_of
 from random_models import our_model
 
 from bertkit import InferenceReport, Model
-from bertkit.executor import Executor
 from bertkit.inference import Runner
 from bertkit.serving.engine import Engine
-from bertkit.serving.jobs import Job
+from bertkit.serving.jobs import Function, Job
 from bertkit.serving.queue import Part, Queue
-from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
+from bertkit.serving.refusals import Canceled, Overloaded
 from bertkit.serving.served_models import ServedModel, ServedModels, some_word
 from bertkit.serving.server import _warm_up
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_model import SharedModel
 from bertkit.serving.shared_run import SharedEncoder
-from bertkit.serving.ticket import Ticket, Waiter, set_current_ticket
+from bertkit.serving.ticket import Outcome, Ticket
+from bertkit.serving.verbs import Embedding
 from bertkit.tasks import TokenClassification, words
 from bertkit.tokenizer import Vocabulary
 
@@ -38,21 +40,42 @@ def ticket(client: object = None, seconds: float = 60.0) -> Ticket:
     return Ticket(client, deadline=time.perf_counter() + seconds)
 
 
-def on_threads(shared: SharedModel, calls: list) -> list:
+class Held(Outcome):
+    """An outcome that a test waits for."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        super().__init__(ticket)
+        self._sent = threading.Event()
+
+    def send(self) -> None:
+        self._sent.set()
+
+    def value(self) -> Any:
+        assert self._sent.wait(60), "no answer"
+        value, error = self._outcomes[0]
+        if error is not None:
+            raise error
+        return value
+
+
+def put(engine: Engine, work: Callable[[], Any], client: object = None, seconds: float = 60.0) -> tuple[Job, Held]:
+    """A function as the request of a client."""
+    outcome = Held(ticket(client, seconds))
+    job = Job(Function(lambda items, report: [work()]), [""], lambda results, _: results[0], outcome)
+    engine.put(job)
+    return job, outcome
+
+
+def together(engine: Engine, shared: SharedModel, calls: list) -> list:
     """The results of functions of the model, each as a request of a separate client, all at once."""
-
-    def work(number: int):
-        set_current_ticket(ticket(number))
-        return calls[number](shared)
-
-    pool = Executor(len(calls))
-    return [future.result() for future in [pool.submit(work, number) for number in range(len(calls))]]
+    waiting = [put(engine, partial(call, shared), number) for number, call in enumerate(calls)]
+    return [outcome.value() for _, outcome in waiting]
 
 
 def test_every_method_is_bit_identical_to_the_library(model):
     draw = np.random.default_rng(1)
     sizes = []
-    shared = SharedModel(model, Engine(ServerSettings(), lambda size, tokens: sizes.append(size)))
+    engine, shared = Engine(ServerSettings(), lambda size, tokens: sizes.append(size)), SharedModel(model)
     lists = [
         [" ".join(draw.choice(WORDS, draw.integers(1, 40))) for _ in range(draw.integers(1, 9))] for _ in range(20)
     ]
@@ -79,7 +102,7 @@ def test_every_method_is_bit_identical_to_the_library(model):
         likelihood("the cat sat"),
         likelihood("a mat"),
     ]
-    for result, call in zip(on_threads(shared, calls), calls, strict=True):
+    for result, call in zip(together(engine, shared, calls), calls, strict=True):
         expected = call(model)
         assert (result == expected).all() if isinstance(result, np.ndarray) else result == expected
     assert max(sizes) > 9, "no batch was shared"
@@ -87,12 +110,12 @@ def test_every_method_is_bit_identical_to_the_library(model):
 
 def test_predictions_of_tasks_have_the_bits_of_the_library_alone():
     tagger = model_of(TokenClassification(("B-animal", "I-animal", "O")))
-    shared = SharedModel(tagger, Engine(ServerSettings()))
+    shared = SharedModel(tagger)
     texts = [" ".join(np.roll(WORDS, number)) + " " + " ".join(WORDS[:number]) for number in range(12)]
     calls = [
         lambda any_model, text=text: any_model.predict([text, "a cat"], report=InferenceReport()) for text in texts
     ]
-    assert on_threads(shared, calls) == [call(tagger) for call in calls]
+    assert together(Engine(ServerSettings()), shared, calls) == [call(tagger) for call in calls]
 
 
 class Encoded:
@@ -100,14 +123,14 @@ class Encoded:
 
     def __init__(self, model: Model, texts: list[str]) -> None:
         self.rows = model.tokenizer.encode_batch(texts)
-        self.lengths, self.group = self.rows.seqlens.tolist(), id(model)
+        self.lengths, self.group, self.is_long = self.rows.seqlens.tolist(), id(model), False
 
     def key(self, index: int) -> object:
         return self.group, self.rows[index].input_ids.tobytes()
 
 
 def part_of(model: Model, texts: list[str], client: object) -> Part:
-    job = Job(None, [], None, Waiter(ticket(client)))  # type: ignore[arg-type]
+    job = Job(None, [], None, Held(ticket(client)))  # type: ignore[arg-type]
     return Part(job, Encoded(model, texts), list(range(len(texts))))
 
 
@@ -174,7 +197,7 @@ EQUAL_INPUTS = {
 def test_equal_inputs_of_a_request_are_computed_once_and_in_bounded_parts(inputs, monkeypatch):
     model = our_model("pretraining", 3, hidden_size=20, num_attention_heads=4, max_position_embeddings=29)
     engine, steps = Engine(ServerSettings()), []
-    shared = SharedModel(model, engine)
+    shared = SharedModel(model)
     encoder = shared._runner.encoder
     encoder._prepared = counted = CountedEncoder(encoder._prepared)
     call = SharedEncoder.__call__
@@ -185,7 +208,7 @@ def test_equal_inputs_of_a_request_are_computed_once_and_in_bounded_parts(inputs
 
     monkeypatch.setattr(SharedEncoder, "__call__", noting)
     monkeypatch.setattr(Runner, "tokens_per_batch", lambda self, num_tokens: 64)
-    result = EQUAL_INPUTS[inputs](shared)
+    (result,) = together(engine, shared, [EQUAL_INPUTS[inputs]])
     monkeypatch.undo()
     assert (result == EQUAL_INPUTS[inputs](model)).all()
     assert len(counted.given) == len(set(counted.given)) < 10
@@ -209,15 +232,26 @@ def test_vocabularies_without_words_have_a_word_to_warm_up_with(model):
 
 def test_a_lone_text_is_computed_on_all_cores_and_several_on_one_each(model):
     engine = Engine(ServerSettings())
-    shared = SharedModel(model, engine)
-    encoder = shared._runner.encoder
+    served = ServedModel("m", "float32", SharedModel(model))
+    encoder = served.model._runner.encoder
     encoder._prepared = counted = CountedEncoder(encoder._prepared)
-    alone = shared.embed(["the cat sat"])
+
+    def ask(*texts: str) -> list:
+        outcomes = [Held(ticket(text)) for text in texts]
+        with engine._lock:  # until all of them are there
+            jobs = [Job(Embedding(served), [text], lambda rows, _: rows[0], one)
+                    for text, one in zip(texts, outcomes, strict=True)]  # fmt: skip
+            for job in jobs:
+                engine._line_up(job)
+        engine._start()
+        return [one.value() for one in outcomes]
+
+    (alone,) = ask("the cat sat")
     assert counted.num_threads == [engine.cores.num_threads]
     counted.num_threads.clear()
-    together = shared.embed(["the cat sat", "a dog"])
+    together = ask("the cat sat", "a dog")
     assert set(counted.num_threads) == {1}
-    assert (together[0] == alone[0]).all()
+    assert (together[0] == alone).all()
 
 
 def test_removed_records_leave_no_data(model):
@@ -234,87 +268,94 @@ def test_removed_records_leave_no_data(model):
     assert not set(seen) & set(waiting[::2]) and queue.num_tokens == 0 and not queue._twins
 
 
-def test_canceled_and_late_requests_leave_the_queue(model):
-    engine = Engine(ServerSettings())
-    shared = SharedModel(model, engine)
-    release = threading.Event()
-    blockers = [engine.cores.submit(release.wait) for _ in range(engine.cores.num_threads)]
-    engine._num_running = engine.cores.num_threads
-    own, late = ticket("own"), ticket("late", 0.2)
-
-    def ask(one: Ticket):
-        set_current_ticket(one)
-        return shared.embed(["a cat", "a cat", "blue"], report=InferenceReport())
-
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.submit(ask, own), pool.submit(ask, late)
-        with pytest.raises(TimedOut, match="deadline"):
-            second.result(20)
-        own.cancel()
-        with pytest.raises(Canceled):
-            first.result(20)
-    assert engine.num_waiting == 0
+def test_requests_that_end_leave_the_queue(model):
+    engine, shared = Engine(ServerSettings()), SharedModel(model)
+    engine._num_running = engine.cores.num_threads  # nothing is taken
+    jobs = [put(engine, lambda: shared.embed(["a cat", "a cat", "blue"], report=InferenceReport())) for _ in range(2)]
+    for job, outcome in jobs:
+        outcome.fail(Canceled("the client has gone"))
+        engine.remove(job)
+    assert (engine.num_waiting, engine.num_tokens_waiting) == (0, 0)
     engine._num_running = 0
-    release.set()
-    assert all(blocker.result() for blocker in blockers)
-    assert (shared.embed(["a cat"], report=InferenceReport()) == model.embed(["a cat"])).all()
+    (vectors,) = together(engine, shared, [lambda any_model: any_model.embed(["a cat"], report=InferenceReport())])
+    assert (vectors == model.embed(["a cat"])).all()
 
 
 def test_full_queue_rejects_whole_request_with_retry_after(model):
     engine = Engine(ServerSettings(max_queue_tokens=20))
     engine._num_running = engine.cores.num_threads  # nothing is taken
-    shared = SharedModel(model, engine)
-
-    def ask(text: str):
-        set_current_ticket(ticket(text, 1.0))
-        return shared.embed([text], report=InferenceReport())
-
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(ask, "one two three four one two three four one two three four")
-        while not engine.num_waiting:
-            time.sleep(0.01)
-        with pytest.raises(Overloaded) as refused:
-            pool.submit(ask, "blue red green one two three four").result(20)
-        assert int(refused.value.headers["retry-after"]) >= 1 and engine.num_waiting == 1
-        with pytest.raises(TimedOut):
-            first.result(20)
+    verb = Embedding(ServedModel("m", "float32", SharedModel(model)))
+    engine.put(Job(verb, ["one two three four one two three four one two three four"], lambda *_: None, Held(ticket())))
+    with pytest.raises(Overloaded) as refused:
+        engine.put(Job(verb, ["blue red green one two three four"], lambda *_: None, Held(ticket())))
+    assert int(refused.value.headers["retry-after"]) >= 1 and engine.num_waiting == 1
 
 
-def test_turns_are_taken_by_few_threads_in_the_order_in_which_they_come():
-    engine, order, gate = Engine(ServerSettings()), [], threading.Event()
-    engine.passes = Executor(1)
-    ticket = Ticket(None, deadline=float("inf"))
-    with ThreadPoolExecutor(6) as pool:
-        first = pool.submit(engine.turn, lambda: gate.wait(20), ticket)
-        for number in range(5):
-            while engine._num_turns < 1 + number:
-                pass
-            pool.submit(engine.turn, lambda number=number: order.append(number), ticket)
-        while engine._num_turns < 6:
-            pass
-        assert engine.is_busy and order == []
-        gate.set()
-    assert first.result() and order == [0, 1, 2, 3, 4] and not engine.is_busy
+def test_few_threads_compute_what_many_clients_wait_for_and_take_turns(model):
+    """Generations of many steps, searches with several runs, and single texts."""
+    shared, served = SharedModel(model), ServedModel("m", "float32", SharedModel(model))
+    engine, before, done = Engine(ServerSettings()), threading.active_count(), []
+
+    def steps(number: int, num_steps: int) -> Callable[[Any, Any], Any]:
+        left = [None] * num_steps
+
+        def step(items: Any, report: Any) -> Any:
+            left.pop()
+            return None if left else [done.append(number)]
+
+        return step
+
+    def twice() -> Any:
+        first = shared.embed(["a cat", "the dog"], report=InferenceReport())
+        return first + shared.embed(["blue"] * 9, report=InferenceReport())[:2]
+
+    long = [Held(ticket(number)) for number in range(60)]
+    for number, outcome in enumerate(long):
+        verb = Function(steps(number, 250), lambda item: 5, is_long=True)
+        engine.put(Job(verb, [""], lambda results, _: None, outcome))
+    of_one_client = [Held(ticket("many")) for _ in range(60)]
+    for outcome in of_one_client:
+        engine.put(Job(Function(steps(-1, 250), lambda item: 5, is_long=True), [""], lambda *_: None, outcome))
+    searches = [put(engine, twice, ("search", number)) for number in range(60)]
+    words = []
+    for number in range(20):
+        words.append((Held(ticket(("word", number))), time.perf_counter()))
+        engine.put(Job(Embedding(served), [WORDS[number % 9].item()], lambda rows, _: rows, words[-1][0]))
+        words[-1][0].value()
+        words[-1] = words[-1][0], time.perf_counter() - words[-1][1]
+    assert not done, "single words waited for long requests"
+    expected = model.embed(["a cat", "the dog"], report=InferenceReport())
+    expected += model.embed(["blue"], report=InferenceReport())
+    assert all((outcome.value() == expected).all() for _, outcome in searches)
+    assert not done, "searches waited for long requests"
+    assert threading.active_count() - before <= engine.cores.num_threads + 2
+    for outcome in long:
+        outcome.value()
+    assert done.count(-1) <= 2, "one client has more turns than others"
+    for outcome in of_one_client:
+        outcome.value()
+    assert not engine.num_waiting and not engine.num_tokens_waiting
 
 
 def test_failed_request_does_not_affect_others(model):
-    engine = Engine(ServerSettings())
+    engine, shared = Engine(ServerSettings()), SharedModel(model)
     encodings = model.tokenizer.encode_batch(["a cat"], with_offsets=False)
-    shared = SharedModel(model, engine)
 
     def fail(batch, indices):
         raise MemoryError("too little")
 
+    _, failed = put(engine, lambda: shared._runner.run(encodings, fail))
+    _, other = put(engine, lambda: shared.embed(["a cat"], report=InferenceReport()))
     with pytest.raises(MemoryError):
-        shared._runner.run(encodings, fail)
-    assert (shared.embed(["a cat"], report=InferenceReport()) == model.embed(["a cat"])).all()
+        failed.value()
+    assert (other.value() == model.embed(["a cat"])).all()
 
 
 def test_rules_of_words_are_there_before_the_first_request(monkeypatch):
     """Making them takes a third of a second, in which Python's lock is held."""
     served = ServedModel("tagger", "float32", model_of(TokenClassification(("B-animal", "I-animal", "O"))))
     engine = Engine(ServerSettings())
-    served.model = SharedModel(served.model, engine)
+    served.model = SharedModel(served.model)
     for name in ("exempt_from_collection", "page_out_unused_files"):
         monkeypatch.setattr(f"bertkit.serving.server.{name}", lambda: None)
     words._patterns.cache_clear()

@@ -1,7 +1,8 @@
 """/generate: the tokens of the library, in the shapes of text-generation-inference."""
 
-import math
-import threading
+import json
+import re
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,12 +13,8 @@ from served import Server, serving
 from test_generation import MAKERS, gpt2
 
 from bertkit.generation import GenerationSettings, load_generator
-from bertkit.serving.engine import Engine
-from bertkit.serving.generation import generate
-from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
+from bertkit.serving.generation import Continuation
 from bertkit.serving.served_models import ServedGenerator
-from bertkit.serving.settings import ServerSettings
-from bertkit.serving.ticket import Ticket
 
 pytestmark = pytest.mark.full
 
@@ -172,33 +169,34 @@ def test_tokenize_without_a_model_chooses_one_that_can(models: dict, encoder) ->
         assert status == 422 and "no special tokens" in answer["error"]
 
 
-def test_a_late_or_canceled_request_computes_no_further_steps(tmp_path) -> None:
+def test_steps_are_the_tokens_of_the_library_and_their_number_is_known(tmp_path) -> None:
     gpt2(tmp_path / "model")
     served = ServedGenerator("model", "float32", load_generator(tmp_path / "model"))
-    batches, settings = Engine(ServerSettings()), GenerationSettings(max_new_tokens=30)
-    turn, steps = batches.turn, []
-
-    def slow_turn(work, ticket):
-        steps.append(1)
-        time.sleep(0.05)
-        return turn(work, ticket)
-
-    batches.turn = slow_turn  # type: ignore[method-assign]
-    late = Ticket(None, deadline=time.perf_counter() + 0.2)
-    with pytest.raises(TimedOut, match="deadline"):
-        generate(served, batches, "the cat", settings, late)
-    canceled = Ticket(None, deadline=math.inf)
-    threading.Timer(0.2, canceled.cancel).start()
-    with pytest.raises(Canceled):
-        generate(served, batches, "the cat", settings, canceled)
-    assert len(steps) < 20
+    settings = GenerationSettings(max_new_tokens=6, num_beams=2)
+    continuation, sizes, made = Continuation(served, "the cat", settings), [], None
+    while made is None:
+        sizes.append(continuation.num_tokens_left())
+        made = continuation.step()
+    (expected,) = served.generator.generate_ids(served.generator.encode(["the cat"]), settings)
+    assert made.ids == expected.ids and made.score == expected.score
+    assert sizes[0] > 12 and sizes == sorted(sizes, reverse=True)
 
 
-def test_a_text_without_room_for_its_tokens_is_refused_at_once(tmp_path) -> None:
-    gpt2(tmp_path / "model")
-    served = ServedGenerator("model", "float32", load_generator(tmp_path / "model"))
-    batches, settings = Engine(ServerSettings(max_queue_tokens=40)), GenerationSettings(max_new_tokens=20)
-    with batches.reserved(20), pytest.raises(Overloaded):
-        generate(served, batches, "the cat", settings, Ticket(None, deadline=math.inf))
-    made = generate(served, batches, "the cat", settings, Ticket(None, deadline=math.inf))
-    assert len(made.ids) == 20 and batches.seconds_waiting == 0
+def test_a_client_that_leaves_ends_its_text(models: dict) -> None:
+    with serving("--model", models["gpt2"]) as server:
+        text, parameters = "the cat", {"max_new_tokens": 100, "num_beams": 16}
+        body = json.dumps({"inputs": text, "parameters": parameters}).encode()
+        began = time.monotonic()
+        for _ in range(20):
+            lines = ["POST /generate HTTP/1.1", "host: localhost", "content-type: application/json"]
+            head = "\r\n".join([*lines, f"content-length: {len(body)}"])
+            with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as connection:
+                connection.sendall(head.encode() + b"\r\n\r\n" + body)
+        for _ in range(100):
+            waiting = re.search(r"te_queue_size (\d+)", server.request("/metrics")[1])
+            if waiting and waiting[1] == "0":
+                break
+            time.sleep(0.05)
+        assert waiting and waiting[1] == "0", "work of clients that left remains"
+        server.post("/generate", {"inputs": text, "parameters": {"max_new_tokens": 2}})
+        assert time.monotonic() - began < 20

@@ -26,9 +26,10 @@ from simulated_store import SimulatedStore
 
 from bertkit.errors import DataError
 from bertkit.inference import InferenceReport
-from bertkit.serving import engine, jobs, service, shared_run, ticket
+from bertkit.serving import calls, engine, jobs, shared_run, ticket
+from bertkit.serving.calls import Call, current_call
 from bertkit.serving.engine import Engine
-from bertkit.serving.jobs import Job, current_call
+from bertkit.serving.jobs import Function, Job, Verb
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.queue import TakenBatch
 from bertkit.serving.refusals import Canceled, InvalidRequest, Overloaded, TimedOut
@@ -153,7 +154,7 @@ class Scheduler:
         num_events = int(self.draw.random() * 4) if self.depth < 4 else 0
         if num_events and self._ready:
             self.depth += 1
-            threads = [vars(jobs._thread), vars(shared_run._thread)]
+            threads = [vars(calls._thread), vars(shared_run._thread)]
             states = [dict(thread) for thread in threads]
             for thread in threads:
                 thread.clear()
@@ -224,7 +225,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Sums:
+class Sums(Verb):
     """A verb: the sum of the letters of each text, and a number of its own."""
 
     world: "World"
@@ -239,28 +240,47 @@ class Sums:
         return 1 + len(item) // 2
 
     def compute(self, items: Sequence[str], report: InferenceReport) -> list[int]:
-        self.world.scheduler.pause()
-        if BAD in items:
-            raise DataError(f"text {report.num_texts + items.index(BAD)}")
-        encodings, call = encoded(tuple(items)), current_call()
-        assert call is not None
-
-        def forward(batch: Packed, indices: np.ndarray) -> torch.Tensor:
-            assert sum(batch.lengths) <= MOST_TOKENS or len(indices) == 1, "rows of too many tokens at a time"
-            hidden = self.runner.encoder(batch, with_pooled=bool(self.number)).last_hidden_state
-            return torch.from_numpy(np.add.reduceat(hidden.numpy(), batch.bounds[:-1]))
-
-        everything = np.arange(len(encodings))
-        sums = call.run(encodings, forward, None, lambda: forward(Packed(encodings), everything))[:, 0].numpy()
-        if BROKEN in items:
-            raise FloatingPointError("not finite")
-        results = [self.number] * len(items)
-        for number, part in zip(encodings.text_index.tolist(), sums.tolist(), strict=True):
-            results[number] += part
-        return results
+        return [self.number + each for each in sums_of(self.world, items, report, with_pooled=bool(self.number))]
 
     def __hash__(self) -> int:
         return self.number
+
+
+def sums_of(world: "World", items: Sequence[str], report: InferenceReport, **options: bool) -> list[int]:
+    """The sum of the letters of each text, from a run of the encoder."""
+    world.scheduler.pause()
+    if BAD in items:
+        raise DataError(f"text {report.num_texts + items.index(BAD)}")
+    encodings, call = encoded(tuple(items)), current_call()
+    assert call is not None
+
+    def forward(batch: Packed, indices: np.ndarray) -> torch.Tensor:
+        assert sum(batch.lengths) <= MOST_TOKENS or len(indices) == 1, "rows of too many tokens at a time"
+        hidden = world.runner.encoder(batch, **options).last_hidden_state
+        return torch.from_numpy(np.add.reduceat(hidden.numpy(), batch.bounds[:-1]))
+
+    at_once = partial(forward, Packed(encodings), np.arange(len(encodings)))
+    sums = call.run(world.runner, encodings, forward, None, at_once)[:, 0].numpy()
+    if BROKEN in items:
+        raise FloatingPointError("not finite")
+    results = [0] * len(items)
+    for number, part in zip(encodings.text_index.tolist(), sums.tolist(), strict=True):
+        results[number] += part
+    return results
+
+
+class Steps:
+    """What is computed in several steps, such as a generated text: how many there were."""
+
+    def __init__(self, num_steps: int) -> None:
+        self.num_steps, self.num_done = num_steps, 0
+
+    def num_left(self) -> int:
+        return self.num_steps - self.num_done + 1
+
+    def next(self) -> int | None:
+        self.num_done += 1
+        return self.num_steps if self.num_done == self.num_steps else None
 
 
 class Encoder:
@@ -298,7 +318,29 @@ class Request:
         self.reply: Any = self.answer.future
         self.reply.on_done = lambda: world.scheduler.add(self.read)
         self.ticket.make_room = world.service.reserve
-        self.job = Job(self.verb, self.texts, self.finish, self.answer)
+        items: list[Any] = self.texts
+        self.expected = [sum(text.lower().encode()) + self.verb.number for text in self.texts]
+        self.num_tokens = sum(map(len, self.texts))
+        verb: Verb = self.verb
+        if draw.random() < 0.15:  # two runs, of which the second one depends on the first
+            verb, self.num_tokens = Function(self.twice, len, is_long=draw.random() < 0.5), 2 * self.num_tokens
+            self.expected = [2 * sum(text.lower().encode()) for text in self.texts]
+        elif draw.random() < 0.15:
+            verb, self.num_tokens, self.texts = Function(self.step, Steps.num_left, is_long=True), 0, []
+            items = [Steps(draw.choice((1, 2, 9)))]
+            self.expected = [items[0].num_steps]
+        self.verb_of_job = verb
+        self.job = Job(verb, items, self.finish, self.answer)
+
+    def twice(self, items: Sequence[str], report: InferenceReport) -> list[int]:
+        first = sums_of(self.world, items, report)
+        return [one + other for one, other in zip(first, sums_of(self.world, items, report), strict=True)]
+
+    def step(self, items: Sequence[Steps], report: InferenceReport) -> list[int] | None:
+        assert not self.job.is_done, "a step of a request that has ended"
+        self.world.scheduler.pause()
+        number = items[0].next()
+        return None if number is None else [number]
 
     def finish(self, results: list[int], ticket: Ticket) -> list[int]:
         """The answer, for which the request may read the store while others go on."""
@@ -327,7 +369,7 @@ class Request:
         service = self.world.service
         assert service._num_answer_bytes <= service.settings.max_answer_bytes, "answers take too much memory"
         if self.fate == "answered" and self.reply.error is None:
-            size = self.verb.bytes_per_token * sum(map(len, self.texts))
+            size = self.verb_of_job.bytes_per_token * self.num_tokens
             assert self.ticket.num_answer_bytes == size, "an answer has another size than its room"
         service.release(self.ticket)
 
@@ -341,16 +383,17 @@ class Request:
         if self.errors:
             assert type(error) is self.errors[0]
         elif isinstance(error, InvalidRequest | Overloaded):
-            assert self.verb.bytes_per_token, "an answer without a limit is refused"
+            assert self.verb_of_job.bytes_per_token, "an answer without a limit is refused"
         elif isinstance(error, FloatingPointError):
             assert BROKEN in self.texts
         elif BAD in self.texts:
-            assert str(error) == f"text {self.texts.index(BAD)}"
+            number = int(str(error).removeprefix("text "))
+            assert self.texts[number] == BAD
+            assert self.verb_of_job.is_whole or number == self.texts.index(BAD)
         else:
             assert BROKEN not in self.texts
-            expected = [sum(text.lower().encode()) + self.verb.number for text in self.texts]
-            assert orjson.loads(self.reply.result()) == expected
-            assert self.ticket.num_tokens == sum(map(len, self.texts))
+            assert orjson.loads(self.reply.result()) == self.expected
+            assert self.ticket.num_tokens == self.num_tokens
 
 
 class World:
@@ -368,7 +411,7 @@ class World:
         draw = self.scheduler.draw
         self.answers = Answers(Loop(self.scheduler))  # type: ignore[arg-type]
         self.engine = Engine(settings(draw.random() < 0.5, draw.random() < 0.5))
-        for name in ("cores", "passes", "_extra", "all_cores"):
+        for name in ("cores", "_extra", "all_cores"):
             setattr(self.engine, name, Cores(self.scheduler))
         self.service = Service(MODELS, self.engine, METRICS)
         encoder: Any = SharedEncoder(Encoder(self))  # type: ignore[arg-type]
@@ -379,14 +422,15 @@ class World:
 
     def wanted(self) -> set[bytes]:
         """The sequences of requests that have not ended."""
-        texts = {text for request in self.requests if not request.job.is_done for text in request.job.items}
+        items = [item for request in self.requests if not request.job.is_done for item in request.job.items]
+        texts = {item for item in items if isinstance(item, str)}
         return set().union(*map(windows, texts))
 
-    def compute(self, batch: TakenBatch, most: int) -> list[Outcome]:
-        """`jobs.compute`, which knows the requests that have ended when it begins."""
+    def compute(self, batch: TakenBatch, most: int) -> tuple[list[Outcome], list[Call]]:
+        """`calls.compute`, which knows the requests that have ended when it begins."""
         self.scheduler.wanted = self.wanted()
         try:
-            return jobs.compute(batch, most)
+            return calls.compute(batch, most)
         finally:
             self.scheduler.wanted = None
 
@@ -434,10 +478,10 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Counter[str]]:
     """Runs the world of a seed."""
     clock = SimpleNamespace(now=lambda: 0.0)
     time = SimpleNamespace(perf_counter=lambda: clock.now())
-    for module in (engine, jobs, ticket):
+    for module in (calls, engine, jobs, ticket):
         monkeypatch.setattr(module, "time", time)
-    for module, name in ((engine, "Executor"), (engine, "ThreadPoolExecutor"), (service, "Executor")):
-        monkeypatch.setattr(module, name, lambda *_: None)  # no threads
+    for name in ("Executor", "ThreadPoolExecutor"):
+        monkeypatch.setattr(engine, name, lambda *_: None)  # no threads
     monkeypatch.setattr(engine, "yield_to_event_loop", lambda: None)
     monkeypatch.setattr(engine, "_SMALL_BATCH_TOKENS", 5)
     monkeypatch.setattr(engine, "_LONG_TOKENS", 12)

@@ -13,9 +13,7 @@ from served import Server, serving
 import bertkit
 from bertkit.checkpoint import SentenceSettings
 from bertkit.serving import health_api
-from bertkit.serving.engine import Engine
 from bertkit.serving.served_models import ServedModel
-from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_model import SharedModel
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
 
@@ -60,7 +58,7 @@ def client(server: Server, name: str) -> InferenceClient:
 def test_described_dimensions_are_those_of_the_vectors():
     model = our_model("encoder", 5, max_position_embeddings=29)
     model.checkpoint.sentence = SentenceSettings(truncate_dim=7)
-    served = ServedModel("short", "float32", SharedModel(model, Engine(ServerSettings())))
+    served = ServedModel("short", "float32", SharedModel(model))
     assert health_api._described(served)["dimensions"] == model.embed("a", normalize=True).shape[-1] == 7
 
 
@@ -71,6 +69,22 @@ def test_info_describes_every_model(server, models):
     assert list(kinds) == list(models)
     assert kinds["masks"] == ["feature-extraction", "fill-mask"] and kinds["ranker"] == ["text-ranking"]
     assert info["models"][2]["model_type"]["classifier"]["label2id"] == {"blame": 0, "praise": 1, "neither": 2}
+
+
+def test_a_literal_mask_is_text_except_where_a_masked_place_is_the_question(server, models):
+    text, mask = "the [MASK] sat", models["masks"].tokenizer.vocabulary.special.mask
+    ask = {"model": "masks", "inputs": text}
+    (as_text,), (as_token,) = (
+        server.post("/tokenize", ask | {"special_tokens_in_text": choice}) for choice in (False, True)
+    )
+    assert server.post("/tokenize", ask) == [as_text]
+    assert mask not in [each["token"] for each in as_text] and len(as_text) > len(as_token) == 5
+    (at,) = [each for each in as_token if each["token"] == mask]
+    (filled,) = server.post("/fill", ask)
+    assert (at["start"], at["stop"], at["special"]) == (filled["start"], filled["end"], False)
+    assert text[at["start"] : at["stop"]] == at["text"] == mask
+    vector = models["masks"].embed(text, normalize=True)
+    assert (np.float32(server.post("/embed", ask)[0]) == vector).all()
 
 
 @pytest.mark.cpu_only

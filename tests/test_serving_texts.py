@@ -42,7 +42,7 @@ class Requests:
     def __init__(self, model: Model, **settings: int) -> None:
         self.sizes: list[int] = []  # of batches
         self.engine = Engine(ServerSettings(**settings), lambda size, tokens: self.sizes.append(size))
-        self.served = ServedModel("m", "float32", SharedModel(model, self.engine))
+        self.served = ServedModel("m", "float32", SharedModel(model))
         self.answers = Answers(asyncio.get_running_loop())
         self.jobs: list[Job] = []
         self.engine._num_running = self.engine.cores.num_threads

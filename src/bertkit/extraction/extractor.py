@@ -20,7 +20,7 @@ from bertkit.extraction.schema import Schema, named
 from bertkit.extraction.schema_reading import Reading, Relation
 from bertkit.extraction.scorer import Part, Scorer
 from bertkit.extraction.settings import ExtractionSettings
-from bertkit.extraction.windowed import Chunk, ExtractionReport, WindowedExtractor
+from bertkit.extraction.windowed import Chunk, ExtractionReport, WindowedExtractor, as_rows
 from bertkit.extraction.windows import Window, Words, WordSplitter, encodings_of, windows_of
 from bertkit.inference.runner import Runner
 from bertkit.tokenizer import Encodings
@@ -150,9 +150,9 @@ class Extractor(WindowedExtractor[_Plan]):
         self, words: list[Words], sequences: list[_Sequence], plan: _Plan, threshold: float, report: ExtractionReport
     ) -> list[Candidates]:
         """The spans of each sequence above the threshold, with words and labels of the text and the plan."""
-        results: list[Candidates | None] = [None] * len(sequences)
 
-        def decide(encoded: _Encoded) -> None:
+        def decide(encoded: _Encoded) -> list[Candidates]:
+            results = []
             own = [sequences[index] for index in encoded.indices]
             word_values, label_values = self._scorer.words(encoded.word_rows), plan.label_values
             if label_values is None:
@@ -163,16 +163,13 @@ class Extractor(WindowedExtractor[_Plan]):
                 own_words = slice(first + window.first_owned - window.first, end)
                 parts.append(Part(own_words, window.end_owned - window.first_owned, slice(first_label, end_label)))
                 first_label = end_label if plan.label_values is None else 0
-            for index, each, found in zip(
-                encoded.indices, own, self._scorer.spans(word_values, label_values, parts, threshold), strict=True
-            ):
-                start = each.window.first_owned
-                results[index] = Candidates(
-                    found.start + start, found.end + start, each.prompt.labels[found.label], found.score
-                )
+            spans = self._scorer.spans(word_values, label_values, parts, threshold)
+            for each, found in zip(own, spans, strict=True):
+                start, end = found.start + each.window.first_owned, found.end + each.window.first_owned
+                results.append(Candidates(start, end, each.prompt.labels[found.label], found.score))
+            return results
 
-        report.num_tokens += self._run(words, sequences, decide)
-        return [result for result in results if result is not None]
+        return self._run(words, sequences, decide, report)
 
     def _related(
         self, words: list[Words], chosen: list[_Chosen], plan: _Plan, threshold: float, report: ExtractionReport
@@ -186,22 +183,29 @@ class Extractor(WindowedExtractor[_Plan]):
         for first in range(0, len(found), _SEQUENCES_AT_A_TIME):
             part = found[first : first + _SEQUENCES_AT_A_TIME]
             sequences = [_Sequence(text, each.window, plan.prompts[each.prompt]) for text, each in part]
-            results = [np.empty(0)] * len(part)
 
-            def decide(encoded: _Encoded, part: Any = part, sequences: Any = sequences, results: Any = results) -> None:
+            def decide(encoded: _Encoded, part: Any = part, sequences: Any = sequences) -> list[np.ndarray]:
+                results = []
                 rows = encoded.prompt_rows([sequences[index].prompt.relation_tokens for index in encoded.indices])
                 bounds, number = encoded.word_bounds, len(plan.relations)
                 for at, index in enumerate(encoded.indices):
                     text, pairs = part[index]
                     of_words = encoded.word_rows[bounds[at] : bounds[at + 1]]
                     of_relations = rows[at * number : (at + 1) * number]
-                    results[index] = scorer.probabilities(of_words, chosen[text].spans, pairs, of_relations, threshold)
+                    results.append(scorer.probabilities(of_words, chosen[text].spans, pairs, of_relations, threshold))
+                return results
 
-            report.num_tokens += self._run(words, sequences, decide)
+            results = self._run(words, sequences, decide, report)
             yield from ((text, pairs, result) for (text, pairs), result in zip(part, results, strict=True))
 
-    def _run(self, words: list[Words], sequences: list[_Sequence], decide: Callable[[_Encoded], None]) -> int:
-        """Call ``decide`` with parts of the sequences, on several threads; returns the number of tokens."""
+    def _run(
+        self,
+        words: list[Words],
+        sequences: list[_Sequence],
+        decide: Callable[[_Encoded], Sequence[Any]],
+        report: ExtractionReport,
+    ) -> list[Any]:
+        """What ``decide`` says of each sequence: it is called with parts of them, on several threads."""
         encodings = self._encodings(words, sequences)
 
         def forward(batch: Batch, indices: np.ndarray) -> Tensor:
@@ -223,12 +227,11 @@ class Extractor(WindowedExtractor[_Plan]):
             def prompt_rows(places: list[np.ndarray]) -> Tensor:
                 return self._rows(hidden, np.concatenate([s + of for s, of in zip(starts, places, strict=True)]))
 
-            decide(_Encoded(indices, self._layers.through_lstm(word_rows, bounds), bounds, prompt_rows))
-            return torch.zeros(len(own))
+            encoded = _Encoded(indices, self._layers.through_lstm(word_rows, bounds), bounds, prompt_rows)
+            return as_rows(decide(encoded))
 
-        if sequences:
-            self._runner.run(encodings, forward)
-        return len(encodings.input_ids)
+        report.num_tokens += len(encodings.input_ids)
+        return list(self._runner.run(encodings, forward)) if sequences else []
 
     def _rows(self, hidden: Tensor, rows: np.ndarray) -> Tensor:
         chosen = hidden[torch.from_numpy(rows).to(hidden.device)].to(self._layers.dtype)

@@ -5,6 +5,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from bertkit.extraction.layers import Layers, Shapes, mlp_shapes, span_shapes
 from bertkit.extraction.schema import Schema, SchemaPrompt, Task, schema_prompt
 from bertkit.extraction.schema_reading import Finding, Reading, TextReader
 from bertkit.extraction.scorer import SpanScorer
-from bertkit.extraction.windowed import Chunk, ExtractionReport, WindowedExtractor
+from bertkit.extraction.windowed import Chunk, ExtractionReport, WindowedExtractor, as_rows
 from bertkit.extraction.windows import Window, Words, WordSplitter, encodings_of, windows_of
 from bertkit.inference.runner import Runner
 
@@ -73,7 +74,6 @@ class SchemaExtractor(WindowedExtractor[SchemaPrompt]):
         report: ExtractionReport,
     ) -> list[Finding]:
         """What each window says; ``prompt words`` is a sequence."""
-        results = [Finding(window) for _, window in sequences]
         rows = []
         for text, window in sequences:
             start, end = words[text].first_tokens[[window.first, window.end]]
@@ -96,14 +96,14 @@ class SchemaExtractor(WindowedExtractor[SchemaPrompt]):
             hidden = self._runner.encoder(batch, with_pooled=False, rows=rows).last_hidden_state
             labels, own_words = hidden[rows].to(self._layers.dtype).split([len(own) * len(marks), bounds[-1]])
             values, labels = self._scorer.words(own_words), labels.view(len(own), len(marks), -1)
-            for number, index in enumerate(indices):
+            findings = [Finding(window) for _, window in own]
+            for number, finding in enumerate(findings):
                 of_words = [value[bounds[number] : bounds[number + 1]] for value in values]
-                self._decide(results[index], of_words, labels[number], prompt.tasks, threshold)
-            return torch.zeros(len(own))
+                self._decide(finding, of_words, labels[number], prompt.tasks, threshold)
+            return as_rows(findings)
 
-        if sequences:
-            self._runner.run(encodings, forward)
-        return results
+        findings: Any = self._runner.run(encodings, forward) if sequences else ()
+        return list(findings)
 
     def _decide(
         self, found: Finding, words: Sequence[Tensor], labels: Tensor, tasks: list[Task], threshold: float

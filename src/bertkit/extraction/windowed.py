@@ -6,6 +6,8 @@ from copy import copy
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
+import numpy as np
+
 from bertkit.errors import UsageError
 from bertkit.extraction.decoding import Entity
 from bertkit.extraction.schema import Labels, Schema, named
@@ -29,6 +31,13 @@ class ExtractionReport:
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON object."""
         return asdict(self)
+
+    @classmethod
+    def of_all(cls, reports: Sequence["ExtractionReport"]) -> "ExtractionReport":
+        """The report of several calls with the same labels."""
+        counts = [name for name in vars(cls()) if name != "label_groups"]
+        sums = {name: sum(getattr(each, name) for each in reports) for name in counts}
+        return cls(**sums, label_groups=reports[0].label_groups)
 
 
 class Chunk(NamedTuple):
@@ -186,3 +195,11 @@ def check_threshold(threshold: float) -> None:
     """Raise UsageError unless the threshold is a number from 0 to 1."""
     if not 0 <= threshold <= 1:
         raise UsageError(f"threshold={threshold}: expected a number from 0 to 1")
+
+
+def as_rows(results: Sequence[Any]) -> Any:
+    """What was decided of sequences, as the rows of a run of the encoder."""
+    rows = np.empty(len(results), object)
+    for index, result in enumerate(results):
+        rows[index] = result
+    return rows

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from bertkit.generation.causal import Causal as Causal
     from bertkit.generation.engine import Decoding as Decoding
     from bertkit.generation.engine import Generated as Generated
-    from bertkit.generation.engine import generate_ids as generate_ids
+    from bertkit.generation.engine import completed as completed
+    from bertkit.generation.engine import generation_steps as generation_steps
     from bertkit.generation.generator import GeneratedText as GeneratedText
     from bertkit.generation.generator import Generator as Generator
     from bertkit.generation.opening import load_generator as load_generator

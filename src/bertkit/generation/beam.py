@@ -7,13 +7,14 @@ are finished, the best others continue, and a prompt is complete when no running
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
 
 from bertkit.checkpoint.generation_rules import Ending
 from bertkit.executor import on_one_core
-from bertkit.generation.engine import Decoding, Generated, next_log_probs
+from bertkit.generation.engine import Decoding, Generated, Steps, next_log_probs
 from bertkit.generation.settings import GenerationSettings
 
 
@@ -57,21 +58,22 @@ class _Search:
             self.is_done = self.scores[0] / length**self.length_penalty <= self.finished[-1].score
 
 
-def beam_search(
+def beam_steps(
     decoding: Decoding,
     prompts: Sequence[np.ndarray],
     limits: Sequence[int],
     settings: GenerationSettings,
     ending: Ending,
-) -> list[Generated]:
-    """The best continuation of each prompt; arguments as in `generate_ids`."""
+) -> Steps:
+    """The best continuation of each prompt; arguments as in `generation_steps`."""
     searches = [_Search(limit, settings.num_beams, settings.length_penalty) for limit in limits]
     for row, search in enumerate(searches):
         search.rows = [row]
-    running, logits = list(searches), decoding.start(prompts)
+    running = list(searches)
+    logits = yield partial(decoding.start, prompts)
     while running:
         is_last = np.array([search.limit == len(search.ids[0]) + 1 for search in running for _ in search.rows])
-        with on_one_core():  # as in `generate_ids`
+        with on_one_core():  # as in `generation_steps`
             log_probs, row = next_log_probs(logits, ending, is_last).cpu(), 0
             for search in running:
                 own = log_probs[row : row + len(search.rows)]
@@ -82,7 +84,7 @@ def beam_search(
             break
         parents = np.array([row for search in running for row in search.rows], np.int64)
         tokens = np.array([ids[-1] for search in running for ids in search.ids], np.int64)
-        logits = decoding.step(tokens, parents)
+        logits = yield partial(decoding.step, tokens, parents)
         row = 0
         for search in running:
             search.rows = list(range(row, row + len(search.ids)))

@@ -5,7 +5,7 @@ Shape letters: R rows, N new tokens, S source tokens, D hidden_size, V vocab_siz
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from bertkit.device import send
 from bertkit.executor import on_one_core
-from bertkit.generation.engine import Decoding
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.few_rows.prepared import few_rows_of
 from bertkit.transformer.few_rows.weights import MOST_ROWS
@@ -80,22 +79,3 @@ class CachedDecoding:
         """As `Decoding.step`."""
         self.cache.take(parents)
         return self.output(self.decoder(tokens.astype(np.int64), np.ones(len(tokens), np.int64), self.cache))
-
-
-Turn = Callable[[Callable[[], Any]], Any]
-"""Calls a function and returns its result, such as on another thread when it is free."""
-
-
-class DecodingInTurns:
-    """The rows of another decoding, each step computed within a call of ``turn``."""
-
-    def __init__(self, decoding: Decoding, turn: Turn) -> None:
-        self.decoding, self.turn = decoding, turn
-
-    def start(self, prompts: Sequence[np.ndarray]) -> Tensor:
-        """As `Decoding.start`."""
-        return self.turn(partial(self.decoding.start, prompts))
-
-    def step(self, tokens: np.ndarray, parents: np.ndarray) -> Tensor:
-        """As `Decoding.step`."""
-        return self.turn(partial(self.decoding.step, tokens, parents))

@@ -4,9 +4,10 @@ The result for a text does not depend on the others: rows that end leave the bat
 the index of the text and the step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -51,7 +52,22 @@ class Generated:
     )  # (id, probability) of each step, best first
 
 
-def generate_ids(
+Steps = Generator[Callable[[], Any], Any, list[Generated]]
+"""A generation: yields the computation of each step, receives its result, and returns what was generated."""
+
+
+def completed(steps: Steps) -> list[Generated]:
+    """What was generated, when each step is computed at once."""
+    result = None
+    while True:
+        try:
+            step = steps.send(result)
+        except StopIteration as end:
+            return end.value
+        result = step()
+
+
+def generation_steps(
     decoding: Decoding,
     prompts: Sequence[np.ndarray],
     limits: Sequence[int],
@@ -59,7 +75,7 @@ def generate_ids(
     ending: Ending,
     first_index: int = 0,
     is_stopped: Callable[[list[int]], bool] = lambda ids: False,
-) -> list[Generated]:
+) -> Steps:
     """Continue each prompt token by token, greedily or by sampling.
 
     Args:
@@ -69,7 +85,7 @@ def generate_ids(
     """
     results = [Generated() for _ in prompts]
     rows = list(range(len(prompts)))  # the prompt of each row
-    logits = decoding.start(prompts)
+    logits = yield partial(decoding.start, prompts)
     while rows:
         steps = [len(results[row].ids) for row in rows]
         forces_end = np.array([limits[row] == step + 1 for row, step in zip(rows, steps, strict=True)])
@@ -100,7 +116,7 @@ def generate_ids(
         parents = np.array(stays, np.int64)
         rows = [rows[number] for number in stays]
         if rows:
-            logits = decoding.step(chosen.numpy()[parents], parents)
+            logits = yield partial(decoding.step, chosen.numpy()[parents], parents)
     return results
 
 

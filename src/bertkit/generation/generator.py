@@ -1,7 +1,7 @@
 """What all models generate texts with: in groups of similar length, in the given order."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from bertkit.batch import Batch, batch_of_ids
 from bertkit.checkpoint.generation_rules import Ending
 from bertkit.errors import UsageError
-from bertkit.generation.beam import beam_search
-from bertkit.generation.decoding import DecodingInTurns, Turn
-from bertkit.generation.engine import Decoding, Generated, generate_ids
+from bertkit.generation.beam import beam_steps
+from bertkit.generation.engine import Decoding, Generated, Steps, completed, generation_steps
 from bertkit.generation.settings import GenerationSettings
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.older_files import ELSEWHERE
@@ -45,10 +44,6 @@ def check_lengths(what: str, inputs: Sequence[np.ndarray], num_positions: int) -
             )
 
 
-def _at_once(work: Callable[[], Any]) -> Any:
-    return work()
-
-
 class Generator(ABC):
     """Base class: texts in groups of similar length, results in the given order."""
 
@@ -72,10 +67,12 @@ class Generator(ABC):
         results = self.generate_ids(self.encode(texts), settings or GenerationSettings())
         return [self._as_text(one) for one in results]
 
-    def generate_ids(
-        self, inputs: Sequence[np.ndarray], settings: GenerationSettings, *, turn: Turn = _at_once
-    ) -> list[Generated]:
-        """`generate` for token ids, (n,) int64 for each text; every step is computed within a call of ``turn``."""
+    def generate_ids(self, inputs: Sequence[np.ndarray], settings: GenerationSettings) -> list[Generated]:
+        """`generate` for token ids, (n,) int64 for each text."""
+        return completed(self.steps(inputs, settings))
+
+    def steps(self, inputs: Sequence[np.ndarray], settings: GenerationSettings) -> Steps:
+        """`generate_ids`, step by step, for a caller that does something else between them."""
         results: list[Generated] = [Generated() for _ in inputs]
         prompts, limits = self.prompts_and_limits(inputs, settings)
         order = sorted(range(len(inputs)), key=lambda index: len(inputs[index]))
@@ -85,12 +82,12 @@ class Generator(ABC):
             group = order[first : first + _ROWS]
             group_inputs = [inputs[index] for index in group]
             group_prompts, group_limits = [prompts[index] for index in group], [limits[index] for index in group]
-            decoding = DecodingInTurns(turn(partial(self.decoding, group_inputs, settings.precision)), turn)
+            decoding = yield partial(self.decoding, group_inputs, settings.precision)
+            given = decoding, group_prompts, group_limits, settings, self.ending
             if settings.num_beams > 1:
-                made = beam_search(decoding, group_prompts, group_limits, settings, self.ending)
+                made = yield from beam_steps(*given)
             else:
-                stops = partial(self._is_stopped, settings.stop)
-                made = generate_ids(decoding, group_prompts, group_limits, settings, self.ending, first, stops)
+                made = yield from generation_steps(*given, first, partial(self._is_stopped, settings.stop))
             for index, one in zip(group, made, strict=True):
                 results[index] = one
         return results

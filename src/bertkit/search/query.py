@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -70,6 +70,19 @@ class Query(NamedTuple):
         if not text.strip():
             raise UsageError(f"the query {query!r:.60} has no words: expected some besides -without and file:name")
         return cls(" ".join(text.split()) if conditions else query, tuple(conditions))
+
+    @classmethod
+    def checked(cls, query: Any, *, plain: bool) -> Query:
+        """A query in which, unless it is plain, quotation marks, - and file: have a meaning.
+
+        Raises:
+            UsageError: it is empty, no str, or has a quotation mark without a second one.
+        """
+        if not isinstance(query, str):
+            raise UsageError(f"the query is {type(query).__name__} ({query!r:.40}): expected str")
+        if not query.strip():
+            raise UsageError("the query is empty: expected a few words, or a question")
+        return cls(query) if plain else cls.of(query)
 
     def restrict(
         self, snapshot: Snapshot, index: LexicalIndex, where: Filter | None

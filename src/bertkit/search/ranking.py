@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.search.filters import Filter
+from bertkit.search.filters import Filter, keys_of
 from bertkit.search.fusion import Ranking, fuse_ranks, fuse_scores, with_exact
+from bertkit.search.query import Query
 from bertkit.search.records import Record
-from bertkit.search.results import Result, result_of
+from bertkit.search.results import Result, Results, result_of
 from bertkit.search.source_table import stored_sources
+from bertkit.search.store.record_rows import metadata_keys
 from bertkit.search.store.snapshot import Snapshot
 from bertkit.search.tables import Tables
 
@@ -39,6 +41,7 @@ class RankedQuery:
     identity: Any  # of the encoder of the vector
     reranker: Model | None  # a cross-encoder for the first rows
     where: Filter | None
+    nearest: dict[int, Ranking] = field(default_factory=dict)  # known already, by the number of rows
 
     def results(self, k: int) -> list[Result]:
         """The ``k`` best passages; equal texts are one."""
@@ -52,21 +55,32 @@ class RankedQuery:
                 return self._results([*best.values()][:k])
             num_rows *= 2
 
+    @property
+    def adds_scores(self) -> bool:
+        """Whether cosines and BM25 are added."""
+        is_cosine = self.snapshot.identity.similarity == "cosine"
+        return self.mode == "hybrid" and self.tables.sparse(self.snapshot.connection) is None and is_cosine
+
+    def num_nearest(self, k: int) -> int:
+        """Number of nearest vectors for the ``k`` best rows."""
+        depth = max(k, _DEPTH)
+        wanted = k if self.reranker is None else depth
+        return max(2 * wanted, _DEPTH) if self.adds_scores else depth  # then few others can reach the sums
+
     def _ranked(self, k: int) -> Ranking:
         """The best rows, at least ``k`` unless fewer match."""
         snapshot, query, mode, vector, where = self.snapshot, self.query, self.mode, self.vector, self.where
         depth = max(k, _DEPTH)
-        rankings = []
+        rankings: list[Ranking] = []
         sparse = self.tables.sparse(snapshot.connection)
         if mode == "sparse" and sparse is None:
             raise UsageError("mode='sparse': this index has no sparse model; index into a new folder with one")
-        is_cosine = snapshot.identity.similarity == "cosine"
-        adds_scores = mode == "hybrid" and sparse is None and is_cosine
+        adds_scores, num_nearest = self.adds_scores, self.num_nearest(k)
         wanted = k if self.reranker is None else depth
         if vector is not None:
-            num_nearest = max(2 * wanted, _DEPTH) if adds_scores else depth  # then few others can reach the sums
-            is_zero = is_cosine and not vector.any()  # without a known word
-            rankings += [_NONE] if is_zero else snapshot.search(vector, self.identity, num_nearest, where)
+            if num_nearest not in self.nearest:
+                share_pass([self], k)
+            rankings.append(self.nearest[num_nearest])
         exact = self.tables.exact_matches(snapshot, query, where) if mode == "hybrid" else _NONE
         if adds_scores and vector is not None:
             numbers, scores = self._sums(vector[0], rankings[0][0], exact, wanted)
@@ -106,3 +120,45 @@ class RankedQuery:
             copies = self.snapshot.documents_with(record.text, self.where)
             results.append(result_of(rank, score, record, weights, words_of, copies, files.get(name)))
         return results
+
+
+def results_of(
+    queries: Sequence[Query],
+    k: int,
+    where: Filter | None,
+    snapshot: Snapshot,
+    tables: Tables,
+    mode: Mode,
+    vectors: np.ndarray | None,
+    identity: Any,
+    reranker: Model | None,
+) -> list[Results]:
+    """The results of each query, whose conditions restrict the filter; other arguments as of `RankedQuery`."""
+    keys, ranked, missing = keys_of(where), list[RankedQuery](), list[list[str]]()
+    for number, asked in enumerate(queries):
+        own, lacking = asked.restrict(snapshot, tables, where)
+        vector = None if vectors is None else vectors[number : number + 1]
+        ranked.append(RankedQuery(snapshot, tables, asked.text, mode, vector, identity, reranker, own))
+        missing.append(lacking + (tables.missing(snapshot, asked.text) if mode in ("hybrid", "lexical") else []))
+    unknown = sorted(keys.difference(metadata_keys(snapshot.connection))) if keys else ()
+    share_pass(ranked, k)
+    return [Results(one.results(k), of_one, unknown) for one, of_one in zip(ranked, missing, strict=True)]
+
+
+def share_pass(queries: Sequence[RankedQuery], k: int) -> None:
+    """Find the nearest vectors for the ``k`` best rows of queries to one state of an index, in one pass for each
+    filter."""
+    by_filter: dict[int, list[RankedQuery]] = {}
+    for one in queries:
+        if one.vector is None:
+            continue
+        if one.vector.any() or one.snapshot.identity.similarity != "cosine":
+            by_filter.setdefault(id(one.where), []).append(one)
+        else:
+            one.nearest[one.num_nearest(k)] = _NONE  # without a known word
+    for group in by_filter.values():
+        first, vectors = group[0], np.concatenate([one.vector for one in group if one.vector is not None])
+        number = first.num_nearest(k)
+        found = first.snapshot.search(vectors, first.identity, number, first.where)
+        for one, ranking in zip(group, found, strict=True):
+            one.nearest[number] = ranking

@@ -198,3 +198,16 @@ def embedded(texts: Sequence[str], identity: Identity, embed: Embed) -> np.ndarr
     if len(vectors) != len(texts):
         raise UsageError(f"embed returned {len(vectors)} vectors for {len(texts)} texts: expected one for each")
     return np.stack([checked_vector(vector, identity, "the vector of a text") for vector in vectors])
+
+
+def listed(name: str, values: Any, types: Any, expected: str) -> list:
+    """One value or several as a list.
+
+    Raises:
+        UsageError: a value of another type.
+    """
+    values = [values] if isinstance(values, types) or not isinstance(values, Iterable) else list(values)
+    for one in values:
+        if not isinstance(one, types):
+            raise UsageError(f"{name}: {one!r:.60} is {type(one).__name__}, expected {expected}")
+    return values

@@ -17,7 +17,7 @@ from bertkit.serving.hub_api import hub_routes
 from bertkit.serving.inspect_api import inspect_routes
 from bertkit.serving.openai_api import openai_routes
 from bertkit.serving.redact_api import redact_routes
-from bertkit.serving.refusals import InvalidRequest, Refusal
+from bertkit.serving.refusals import InvalidRequest, Refusal, without_frames
 from bertkit.serving.rerank_api import rerank_routes
 from bertkit.serving.routes import openapi
 from bertkit.serving.search_api import search_routes
@@ -52,6 +52,7 @@ class Application:
             response = await self._response(request)
         except Exception as error:
             response = _answer(request, _refusal_of(error))
+            without_frames(error)
         await response(scope, receive, send)
 
     async def _response(self, request: Request) -> Response:

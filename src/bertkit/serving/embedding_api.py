@@ -8,11 +8,14 @@ import numpy as np
 import orjson
 from pydantic import Field
 
+from bertkit.inference import InferenceReport
 from bertkit.serving.bodies import Input, ModelBody, PromptBody, Texts
+from bertkit.serving.calls import current_call
+from bertkit.serving.jobs import Function
 from bertkit.serving.refusals import InvalidRequest, refuse_empty
 from bertkit.serving.routes import Body, Routes, accepts
 from bertkit.serving.served_models import FEATURES, FILL_MASK, QUERY, Served, ServedModel, ServedModels, role_of
-from bertkit.serving.service import Question, Service, Work
+from bertkit.serving.service import Question, Service
 from bertkit.serving.ticket import Ticket
 from bertkit.serving.verbs import Embedding, ModelVerb, SparseEmbedding, TextOrIds, TokenVectors
 from bertkit.tokenizer import Encoding
@@ -63,6 +66,9 @@ class TokenizeBody(ModelBody):
     """Body of /tokenize."""
 
     inputs: Annotated[Texts, Field(description="A text or several.")]
+    special_tokens_in_text: Annotated[
+        bool, Field(description="Read a literal [MASK] as that token, as /fill and /inspect do; else it is text.")
+    ] = False
     add_special_tokens: Annotated[bool, Field(description="Put [CLS] and [SEP] around the tokens.")] = True
     prompt_name: Annotated[
         str | None, Field(description="One of the model's prompts, which is put before the text.")
@@ -127,36 +133,42 @@ def embedding_routes(service: Service) -> Routes:
         return vectors_of(verb, body.inputs.texts, cosines)
 
     @routes.post("/tokenize")
-    def tokenize(body: TokenizeBody) -> Work:
+    def tokenize(body: TokenizeBody) -> Question:
         """The tokens of texts: the entry of the vocabulary, and its text; `start` and `stop` count bytes of UTF-8."""
         served = _tokenizing(service.models) if body.model is None else service.models.named(body.model)[0]
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         prompt = served.prompts.get(served.prompt_of(None, body.prompt_name) or "", "")
 
-        def tokens(text: str, ticket: Ticket) -> orjson.Fragment:
-            encoding = served.tokenizer.encode(text)
-            ticket.reserve(len(encoding) * _BYTES_PER_TOKEN)
-            return _as_fragment(_tokens(served, text, encoding, body.add_special_tokens))
+        def tokens(part: Sequence[str], report: InferenceReport) -> list[orjson.Fragment]:
+            rows, call = [], current_call()
+            assert call is not None
+            for text in part:
+                encoding = served.tokenizer.encode(prompt + text, special_tokens_in_text=body.special_tokens_in_text)
+                call.ticket.reserve(len(encoding) * _BYTES_PER_TOKEN)
+                rows.append(_as_fragment(_tokens(served, prompt + text, encoding, body.add_special_tokens)))
+            return rows
 
-        def work(ticket: Ticket) -> Any:
-            _refuse_endless(served, texts)
-            return [tokens(prompt + text, ticket) for text in texts]
-
-        return Work(texts, work)
+        _refuse_endless(served, texts)
+        return Question(texts, Function(tokens), texts, as_they_are, "request")
 
     @routes.post("/decode")
-    def decode(body: DecodeBody) -> Work:
+    def decode(body: DecodeBody) -> Question:
         """The texts of token ids."""
         served = service.models.first if body.model is None else service.models.named(body.model)[0]
         rows: Any = body.ids if body.ids and isinstance(body.ids[0], list) else [body.ids]
 
-        def work(ticket: Ticket) -> list[str]:
+        def texts(part: Sequence[list[int]], report: InferenceReport) -> list[str]:
             tokenizer, skip = served.tokenizer, body.skip_special_tokens
-            return [tokenizer.decode(ids, skip_special_tokens=skip) for ids in rows]
+            return [tokenizer.decode(ids, skip_special_tokens=skip) for ids in part]
 
-        return Work([" " * len(ids) for ids in rows], work)
+        return Question([" " * len(ids) for ids in rows], Function(texts, len), rows, as_they_are, "request")
 
     return routes
+
+
+def as_they_are(results: Any, ticket: Ticket) -> Any:
+    """The results of a verb as an answer."""
+    return results
 
 
 def inputs_of(given: str | list[int] | list[str | list[int]], field: str = "inputs") -> list[TextOrIds]:
@@ -177,7 +189,7 @@ def inputs_of(given: str | list[int] | list[str | list[int]], field: str = "inpu
 def vectors_of(
     verb: ModelVerb,
     inputs: Sequence[TextOrIds],
-    finish: Callable[[Any, Ticket], Any] = lambda vectors, ticket: vectors,
+    finish: Callable[[Any, Ticket], Any] = as_they_are,
 ) -> Question:
     """Vectors, or what ``finish`` makes of them.
 

@@ -1,4 +1,5 @@
-"""The engine: one queue for all models of a process, and the cores that encode and compute what waits there.
+"""The engine: one queue for all models of a process, and the cores that encode and compute what waits there. No other
+thread works for a request, or waits for one.
 
 A job that arrives is encoded by the next free core, together with others of its kind. Its sequences are computed at
 once if nothing else waits, or else queued, and taken in batches as soon as a core is free, without a timer. Vectors are
@@ -9,23 +10,19 @@ for each other, and for the thread that reads the next request; only a text that
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
 
 from bertkit.executor import Executor, executor
 from bertkit.inference.runner import inferred
-from bertkit.serving.jobs import Call, Job, Slice, compute
+from bertkit.serving.calls import Call, Run, Slice, WholeCall, compute
+from bertkit.serving.jobs import Job
 from bertkit.serving.queue import SHORT_TOKENS, Queue, TakenBatch
-from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
+from bertkit.serving.refusals import Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.ticket import Outcome, Ticket, Waiter, yield_to_event_loop
-
-Result = TypeVar("Result")
+from bertkit.serving.ticket import Outcome, yield_to_event_loop
 
 _LONG_TOKENS = 2 * SHORT_TOKENS
 """Token count above which a batch is long. While all cores work on long batches, an extra thread computes short
@@ -73,9 +70,6 @@ class Engine:
         self._num_arrived = self._num_arrived_tokens = 0  # items, and their likely tokens
         self._queue, self._lock = Queue(), threading.Lock()
         self._num_running, self._num_long, self._is_extra_running = 0, 0, False
-        self.passes = Executor(self.cores.num_threads)  # of searches and generation; share the cores by preemption
-        self._num_turns = 0  # steps of texts that wait for a thread, or have one
-        self._num_reserved = 0  # tokens of texts being generated
         self.num_batches = 0  # so far
         self._num_started = 0  # works on cores
         self._share_undisturbed = 1.0  # of texts that came alone: those beside which no other came; a moving average
@@ -89,12 +83,12 @@ class Engine:
     @property
     def num_tokens_waiting(self) -> int:
         """Number of tokens of waiting sequences, of items that are not encoded yet, and of texts to generate."""
-        return self._num_arrived_tokens + self._queue.num_tokens + self._num_reserved
+        return self._num_arrived_tokens + self._queue.num_tokens
 
     @property
     def is_busy(self) -> bool:
-        """Whether a core computes a batch, or a step of a text."""
-        return bool(self._num_running or self._num_turns or self._is_extra_running)
+        """Whether a core computes something."""
+        return bool(self._num_running or self._is_extra_running)
 
     @property
     def seconds_waiting(self) -> float:
@@ -108,12 +102,17 @@ class Engine:
             Overloaded: the queue is full; nothing was added.
         """
         with self._lock:
-            num_tokens = sum(job.likely_tokens)
-            self._admit(num_tokens)
-            self._arrived.setdefault(job.ticket.client, deque()).append(job)
-            self._num_arrived += len(job.items)
-            self._num_arrived_tokens += num_tokens
+            waiting, num_tokens = self.num_tokens_waiting, sum(job.likely_tokens)
+            if waiting and waiting + num_tokens > self.settings.max_queue_tokens:
+                raise Overloaded("Model is overloaded", self.seconds_waiting)
+            self._line_up(job)
         self._start()
+
+    def _line_up(self, job: Job) -> None:
+        """Put a job at the end of those of its client. Call it with the lock."""
+        self._arrived.setdefault(job.ticket.client, deque()).append(job)
+        self._num_arrived += len(job.items) - job.num_encoded
+        self._num_arrived_tokens += sum(job.likely_tokens[job.num_encoded :])
 
     def remove(self, job: Job) -> None:
         """Remove what waits of a job."""
@@ -125,68 +124,6 @@ class Engine:
             for part in job.parts:
                 self._queue.remove(part)
             job.parts.clear()  # ends the reference cycle of job, call and part, which would keep a replaced model
-
-    def run(self, job: Job, waiter: Waiter) -> Any:
-        """Compute a job that ends with this waiter; its value.
-
-        Raises:
-            Overloaded: the queue is full; nothing was computed.
-            TimedOut, Canceled: the request ended before the job.
-        """
-        try:
-            self.put(job)
-            return waiter.value(lambda: late(self.seconds_waiting))
-        finally:
-            self.remove(job)
-
-    def _admit(self, num_tokens: int) -> None:
-        waiting = self.num_tokens_waiting
-        if waiting and waiting + num_tokens > self.settings.max_queue_tokens:
-            raise Overloaded("Model is overloaded", self.seconds_waiting)
-
-    @contextmanager
-    def reserved(self, num_tokens: int) -> Iterator[None]:
-        """Room in the queue for a text to generate.
-
-        Raises:
-            Overloaded: there is none.
-        """
-        with self._lock:
-            self._admit(num_tokens)
-            self._num_reserved += num_tokens
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._num_reserved -= num_tokens
-
-    def turn(self, work: Callable[[], Result], ticket: Ticket) -> Result:
-        """``work()`` for the current request, in turns with the steps of other texts.
-
-        Raises:
-            TimedOut, Canceled: the request ended; nothing was computed.
-        """
-        joined = end_tokenization(ticket)
-        if ticket.seconds_left <= 0:
-            raise late(self.seconds_waiting)
-
-        def step() -> Result:
-            yield_to_event_loop()
-            began = time.perf_counter()
-            ticket.queue_seconds += began - joined
-            try:
-                return inferred(work)
-            finally:
-                ticket.inference_seconds += time.perf_counter() - began
-
-        with self._lock:  # in the order in which they are counted
-            computed = self.passes.submit(copy_context().run, step)
-            self._num_turns += 1
-        try:
-            return computed.result()
-        finally:
-            with self._lock:
-                self._num_turns -= 1
 
     def _start(self) -> None:
         """Give free cores something to do."""
@@ -207,7 +144,7 @@ class Engine:
 
     def _taken(self, *, is_extra: bool) -> _Work | None:
         """The next work, counted as running; None if there is none. Call it with the lock."""
-        num_others = self._num_running + self._num_turns + self._is_extra_running + self.num_waiting
+        num_others = self._num_running + self._is_extra_running + self.num_waiting
         slices = self._taken_slices(short_only=is_extra)
         work = _Work(slices, TakenBatch() if slices else self._taken_batch(is_extra), is_extra=is_extra)
         num_tokens = sum(sum(job.likely_tokens[first:end]) for job, first, end in slices)
@@ -215,7 +152,10 @@ class Engine:
             self._is_extra_running = True
         elif slices or work.batch.sequences:
             self._num_started += 1
-            if num_others == 1 and slices and num_tokens <= LONE_TOKENS:
+            verb = slices[0][0].verb if slices else None
+            if verb is not None and verb.is_wide and not (self._num_running or self.num_waiting):
+                work.num_cores = self.cores.num_threads
+            elif verb is not None and not verb.is_long and num_others == 1 and num_tokens <= LONE_TOKENS:
                 work.came_alone = self._num_started
                 if self._share_undisturbed >= _SHARE_UNDISTURBED:
                     work.num_cores = self.cores.num_threads
@@ -227,8 +167,11 @@ class Engine:
 
     def _note_length(self, work: _Work, num_tokens: int) -> None:
         """Note whether a work on a core is long. Call it with the lock."""
-        is_long = num_tokens > _LONG_TOKENS and not work.is_extra
-        self._num_long += is_long - work.is_long
+        has_long = any(job.verb.is_long for job, _, _ in work.slices)
+        is_long = not work.is_extra and (
+            num_tokens > _LONG_TOKENS or has_long or any(part.call.is_long for part, _ in work.batch.sequences)
+        )
+        self._num_long += (is_long - work.is_long) * work.num_cores
         work.is_long = is_long
 
     def _taken_slices(self, *, short_only: bool) -> list[Slice]:
@@ -237,22 +180,26 @@ class Engine:
         kind, num_items, num_tokens = None, 0, 0
         for client in list(self._arrived):
             jobs = self._arrived[client]
+            is_taken = False
             while jobs and (num_items < _MOST_ITEMS and num_tokens < _MOST_LIKELY_TOKENS):
                 job, likely = jobs[0], jobs[0].likely_tokens
-                if (slices and job.kind != kind) or (short_only and sum(likely) > SHORT_TOKENS):
+                if slices and job.kind != kind:
                     break
-                kind, first = job.kind, job.num_encoded
-                end = len(likely) if job.is_encoded else first
+                if short_only and (job.verb.is_long or sum(likely) > SHORT_TOKENS):
+                    break
+                kind, first, is_taken = job.kind, job.num_encoded, True
+                end = first
                 while end < len(likely) and num_items < _MOST_ITEMS and num_tokens < _MOST_LIKELY_TOKENS:
                     num_items, num_tokens, end = num_items + 1, num_tokens + likely[end], end + 1
                 self._encode(job, end)
                 slices.append((job, first, end))
                 if end < len(likely):
-                    self._arrived.move_to_end(client)
                     break
                 jobs.popleft()
             if not jobs:
                 del self._arrived[client]
+            elif is_taken:
+                self._arrived.move_to_end(client)
         return slices
 
     def _encode(self, job: Job, end: int) -> None:
@@ -264,10 +211,10 @@ class Engine:
     def _taken_batch(self, is_extra: bool) -> TakenBatch:
         return self._queue.take((lambda _: _LONG_TOKENS) if is_extra else self._budget, short_only=is_extra)
 
-    def _budget(self, call: Call) -> int:
+    def _budget(self, run: Run) -> int:
         """Maximum tokens of a batch: one core's share of the queue. Batches are small while the queue is short, so that
         the next requests start soon."""
-        runner, num_tokens = call.runner, self._queue.num_tokens + self._num_arrived_tokens
+        runner, num_tokens = run.runner, self._queue.num_tokens + self._num_arrived_tokens
         most = runner.tokens_per_batch(num_tokens)
         share = max(_SMALL_BATCH_TOKENS, -(-num_tokens // self.cores.num_threads))
         return min(most, share) if runner.device.type == "cpu" else most
@@ -290,7 +237,7 @@ class Engine:
                 self._is_extra_running = False
             else:
                 self._num_running -= work.num_cores
-                self._num_long -= work.is_long
+                self._num_long -= work.is_long * work.num_cores
                 per_token = seconds / max(1, num_tokens) * work.num_cores / self.cores.num_threads
                 self._seconds_per_token += 0.1 * (per_token - self._seconds_per_token) * bool(num_tokens)
         self._start()
@@ -301,49 +248,57 @@ class Engine:
             return 0
         num_tokens, waiting = 0, []
         for call, ended in self._calls(work.slices, partial(self._may_run, work)):
+            for size in call.computed:
+                num_tokens += size[1]
+                self._on_batch(*size)
+            for outcome in ended or ():
+                outcome.send()
             if ended is None:
                 waiting.append(call)
-                continue
-            num_tokens += sum(call.lengths)
-            self._on_batch(len(call.lengths), sum(call.lengths))
-            for outcome in ended:
-                outcome.send()
         with self._lock:
-            for call in waiting:
-                for job, part in call.parts():
-                    if not job.is_done:
-                        job.parts.append(part)
-                        self._queue.put(part)
+            self._wait(waiting)
             if not num_tokens:
                 work.batch = self._taken_batch(work.is_extra)
                 self._note_length(work, work.batch.num_tokens_waiting)
         self._start()
         return num_tokens
 
+    def _wait(self, calls: Iterable[Call]) -> None:
+        """Queue the sequences of calls, or the next steps of those without any. Call it with the lock."""
+        for call in calls:
+            if call.waiting is None and not (job := call.jobs[0]).is_done:
+                job.resume(job.num_encoded - len(call.items))
+                self._line_up(job)
+            for job, part in call.parts() if call.waiting is not None else ():
+                if not job.is_done:
+                    job.parts.append(part)
+                    self._queue.put(part)
+
     def _calls(
-        self, slices: Sequence[Slice], may_run: Callable[[Call], bool], *, is_literal: bool = False
+        self, slices: Sequence[Slice], may_run: Callable[[Run], bool], *, is_literal: bool = False
     ) -> list[tuple[Call, list[Outcome] | None]]:
         """Calls for items; if one of them has an error, each job has its own, and ends with the error of its items."""
         slices = [one for one in slices if not one[0].is_done]
         if not slices:
             return []
-        call = Call(slices, is_literal=is_literal)
+        is_whole = slices[0][0].verb.is_whole
+        call = WholeCall(slices) if is_whole else Call(slices, is_literal=is_literal)
         try:
             return [(call, call.start(may_run))]
         except Exception as error:
-            if is_literal:
-                slices[0][0].outcome.fail(_first_error(*slices[0][:2], error))
+            if is_literal or is_whole:
+                job, first, _ = slices[0]
+                job.outcome.fail(error if is_whole else _first_error(job, first, error))
                 return []
         return [pair for one in slices for pair in self._calls([one], may_run, is_literal=True)]
 
-    def _may_run(self, work: _Work, call: Call) -> bool:
-        """Whether a call, which is encoded, is computed at once: its sequences are few, none waits, and none of its
-        jobs has ended."""
-        num_tokens = sum(call.lengths)
-        most = _LONG_TOKENS if call.runner.device.type == "cpu" else call.runner.tokens_per_batch(num_tokens)
-        has_ended = any(job.is_done for job in call.jobs)
+    def _may_run(self, work: _Work, run: Run) -> bool:
+        """Whether a run is computed at once: its sequences are few, none waits, and none of its jobs has ended."""
+        num_tokens = sum(run.lengths)
+        most = _LONG_TOKENS if run.runner.device.type == "cpu" else run.runner.tokens_per_batch(num_tokens)
+        has_ended = any(job.is_done for job in run.call.jobs)
         with self._lock:
-            if has_ended or len(self._queue) or (num_tokens > most and len(call.lengths) > 1) or not call.is_distinct:
+            if has_ended or len(self._queue) or (num_tokens > most and len(run.lengths) > 1) or not run.is_distinct:
                 return False
             self._note_length(work, num_tokens)
         if work.is_long:
@@ -354,9 +309,12 @@ class Engine:
         """Compute the batch of a work; its number of tokens."""
         batch = work.batch
         if batch.sequences:
-            for outcome in compute(batch, batch.sequences[0][0].call.runner.tokens_per_batch(batch.num_tokens)):
+            ended, others = compute(batch, batch.sequences[0][0].call.runner.tokens_per_batch(batch.num_tokens))
+            for outcome in ended:
                 outcome.send()
             self._on_batch(len(batch.sequences), batch.num_tokens)
+            with self._lock:
+                self._wait(others)
         return batch.num_tokens
 
 
@@ -373,18 +331,3 @@ def _first_error(job: Job, first: int, error: Exception) -> Exception:
 def late(seconds_waiting: float) -> TimedOut:
     """The refusal of a request that missed its deadline."""
     return TimedOut("the request took longer than its deadline allows", seconds_waiting)
-
-
-def end_tokenization(ticket: Ticket) -> float:
-    """End the tokenization of a request that wants a core; the time of now, from `time.perf_counter`.
-
-    Raises:
-        Canceled: the client is gone.
-    """
-    joined = time.perf_counter()
-    if ticket.work_started is not None:
-        ticket.tokenization_seconds += joined - ticket.work_started
-        ticket.work_started = None
-    if ticket.is_canceled:
-        raise Canceled("the client closed the connection")
-    return joined

@@ -1,6 +1,8 @@
 """Routes /extract: what labels name in texts; and /run: results of several heads from one pass of the encoder."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 from typing import Annotated, Any
 
 import numpy as np
@@ -8,12 +10,14 @@ from pydantic import Field
 
 from bertkit.extraction import ExtractionReport, Reading, Schema
 from bertkit.extraction.prompts import MOST_LABELS
+from bertkit.inference import InferenceReport
 from bertkit.redaction import Redaction
 from bertkit.serving.bodies import ModelBody, Texts
+from bertkit.serving.jobs import Function
 from bertkit.serving.refusals import InvalidRequest, refuse_empty
 from bertkit.serving.routes import Routes, accepts
 from bertkit.serving.served_models import EXTRACTION, TAGGING, ServedModel
-from bertkit.serving.service import Service, Work
+from bertkit.serving.service import Question, Service
 from bertkit.serving.ticket import Ticket
 from bertkit.serving.verbs import finite
 
@@ -98,7 +102,7 @@ def extract_routes(service: Service) -> Routes:
     routes = Routes("tasks")
 
     @routes.post("/extract")
-    def extract(body: ExtractBody) -> Work:
+    def extract(body: ExtractBody) -> Question:
         """Entities of each text with characters, label, score and window, or with a schema readings: its entities,
         relations, records and classes; of one text, not in a list. A report counts what was read."""
         (texts, is_one), schema = body.texts(), body.schema_of_all()
@@ -106,18 +110,23 @@ def extract_routes(service: Service) -> Routes:
         if schema is None:
             served.model.entity_labels(body.labels)
 
-        def found(ticket: Ticket) -> Any:
-            report = ExtractionReport()
-            options: dict[str, Any] = {"threshold": body.threshold, "report": report}
+        def found(part: Sequence[str], report: InferenceReport) -> list[tuple[Any, ExtractionReport | None]]:
+            read = ExtractionReport()
+            options: dict[str, Any] = {"threshold": body.threshold, "report": read}
             options |= {"labels": body.labels, "nested": body.nested} if schema is None else {"schema": schema}
-            rows = [as_json(each, ticket) for each in served.model.extract(texts, **options)]
-            name = "entities" if schema is None else "readings"
-            return {name: rows[0] if is_one else rows, "report": report.to_json()}
+            rows = served.model.extract(part, **options)
+            return list(zip_longest(rows, [read]))
 
-        return Work(texts, found, metrics="predict")
+        def answer(results: list[tuple[Any, ExtractionReport | None]], ticket: Ticket) -> Any:
+            rows = [as_json(each, ticket) for each, _ in results]
+            reports = [each for _, each in results if each is not None]
+            name = "entities" if schema is None else "readings"
+            return {name: rows[0] if is_one else rows, "report": ExtractionReport.of_all(reports).to_json()}
+
+        return Question(texts, Function(found), texts, answer)
 
     @routes.post("/run")
-    def run(body: RunBody) -> Work:
+    def run(body: RunBody) -> Question:
         """Results of several heads by their names, from one pass of the encoder; of each of several texts in a list."""
         texts, is_one = body.texts()
         known = ("entities", "redaction", "vector", "prediction")
@@ -128,13 +137,16 @@ def extract_routes(service: Service) -> Routes:
             first = _encoder(service, body.model or next(iter(others), None))
         heads = [others[name].model if name in others else name for name in body.heads]
 
-        def results(ticket: Ticket) -> Any:
-            rows = []
-            for each in first.model.run(texts, heads, labels=body.labels, threshold=body.threshold):
-                rows.append({name: as_json(one, ticket) for name, one in zip(body.heads, each, strict=True)})
+        def results(part: Sequence[str], report: InferenceReport) -> list[tuple[Any, ...]]:
+            return first.model.run(part, heads, labels=body.labels, threshold=body.threshold)
+
+        def answer(results: list[tuple[Any, ...]], ticket: Ticket) -> Any:
+            rows = [
+                {name: as_json(one, ticket) for name, one in zip(body.heads, each, strict=True)} for each in results
+            ]
             return rows[0] if is_one else rows
 
-        return Work(texts, results, metrics="predict")
+        return Question(texts, Function(results), texts, answer)
 
     return routes
 

@@ -1,18 +1,20 @@
 """/generate, as in text-generation-inference."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
 from bertkit.generation import GenerationSettings
+from bertkit.inference import InferenceReport
 from bertkit.serving.bodies import ModelBody
-from bertkit.serving.generation import details_of, generate
+from bertkit.serving.generation import Continuation, details_of
+from bertkit.serving.jobs import Function
 from bertkit.serving.refusals import EmptyInput, MalformedRequest
 from bertkit.serving.routes import Body, Routes
 from bertkit.serving.served_models import CONTINUING, ServedGenerator
-from bertkit.serving.service import Service, Work
+from bertkit.serving.service import Question, Service
 from bertkit.serving.ticket import Ticket
 
 _NOT_OFFERED = {
@@ -90,19 +92,18 @@ def generate_routes(service: Service) -> Routes:
     routes = Routes("text-generation-inference")
 
     @routes.post("/generate")
-    def generate_text(body: GenerateBody) -> Work:
+    def generate_text(body: GenerateBody) -> Question:
         """Continue a prompt, or rewrite a text, with a model that generates."""
-        return generated(service, service.models.choose_generator(body.model), body)
+        return generated(service.models.choose_generator(body.model), body)
 
     return routes
 
 
 def generated(
-    service: Service,
     served: ServedGenerator,
     body: GenerateBody,
     shape: Callable[[dict[str, Any]], Any] = lambda answer: answer,
-) -> Work:
+) -> Question:
     """The response to a request for a text, as ``shape`` makes it of that of text-generation-inference."""
     if not body.inputs:
         raise EmptyInput("`inputs` cannot be empty")
@@ -112,9 +113,16 @@ def generated(
     settings = parameters.settings(served.precision)
     before = body.inputs if parameters.return_full_text and served.kind == CONTINUING else ""
 
-    def work(ticket: Ticket) -> Any:
-        made = generate(served, service.engine, body.inputs, settings, ticket)
+    def step(texts: Sequence[Continuation], report: InferenceReport) -> list[Any] | None:
+        made = texts[0].step()
+        return None if made is None else [made]
+
+    def text_of(results: list[Any], ticket: Ticket) -> Any:
+        (made,) = results
+        ticket.num_tokens += continuation.num_prompt_tokens + len(made.ids)
         answer: dict[str, Any] = {"generated_text": before + served.generator.decode(made.ids)}
         return shape(answer | ({"details": details_of(served, made, settings)} if parameters.details else {}))
 
-    return Work([body.inputs], work, "predict")
+    continuation = Continuation(served, body.inputs, settings)
+    verb = Function(step, Continuation.num_tokens_left, is_long=True)
+    return Question([body.inputs], verb, [continuation], text_of)

@@ -1,51 +1,70 @@
-"""Text generation for requests: steps in turns on the cores, and answers in the form of text-generation-inference."""
+"""Text generation for requests: a step at a time, and answers in the form of text-generation-inference."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertkit.generation import GenerationSettings
 from bertkit.serving.engine import Engine
+from bertkit.serving.jobs import likely_tokens
 from bertkit.serving.refusals import ComputationFailed, InvalidRequest
 from bertkit.serving.served_models import ServedGenerator, some_word
-from bertkit.serving.ticket import Ticket
 
 if TYPE_CHECKING:
     from bertkit.generation import Generated
+    from bertkit.generation.engine import Steps
 
 _CONTEXT = 4
 """Tokens before a token that are decoded with it, for the characters that it adds."""
 
 
-def generate(
-    served: ServedGenerator, engine: Engine, text: str, settings: GenerationSettings, ticket: Ticket
-) -> Generated:
-    """Continue or rewrite a text; the tokens are those of the library.
+class Continuation:
+    """A text in generation, a step at a time.
 
     Raises:
-        BertkitError: a text that is empty or longer than the model's positions.
-        Overloaded: no room for the tokens of the text and the new ones.
-        ComputationFailed: a probability is not finite.
-        TimedOut, Canceled: the request ended before the text; the steps that remain are not computed.
+        InvalidRequest: a text that is far too long.
     """
-    generator = served.generator
-    if len(text) > (most := served.most_characters):
-        raise InvalidRequest(f"`inputs` must have at most {most} characters. Given: {len(text)}")
-    inputs = generator.encode([text])
-    _, limits = generator.prompts_and_limits(inputs, settings)
-    ticket.num_tokens += len(inputs[0])
-    with engine.reserved(len(inputs[0]) + limits[0] * settings.num_beams):
-        (made,) = generator.generate_ids(inputs, settings, turn=partial(engine.turn, ticket=ticket))
-    ticket.num_tokens += len(made.ids)
-    if not np.isfinite(made.log_probs).all():
-        raise ComputationFailed("Backend error: a probability is not finite")
-    return made
+
+    def __init__(self, served: ServedGenerator, text: str, settings: GenerationSettings) -> None:
+        if len(text) > (most := served.most_characters):
+            raise InvalidRequest(f"`inputs` must have at most {most} characters. Given: {len(text)}")
+        self._served, self._text, self._settings = served, text, settings
+        self._steps: Steps | None = None
+        self._result: Any = None  # of the last step
+        self._num_steps = 0
+        self.num_prompt_tokens = likely_tokens(text, served.max_length)
+
+    def num_tokens_left(self) -> int:
+        """About the number of tokens to compute."""
+        settings = self._settings
+        num_new = (settings.max_new_tokens or 1) - self._num_steps
+        return max(1, num_new) * settings.num_beams + self.num_prompt_tokens * (not self._num_steps)
+
+    def step(self) -> Generated | None:
+        """Compute a step; the text after the last one, with the tokens of the library.
+
+        Raises:
+            BertkitError: a text that is empty or longer than the model's positions.
+            ComputationFailed: a probability is not finite.
+        """
+        if self._steps is None:
+            inputs = self._served.generator.encode([self._text])
+            self.num_prompt_tokens = len(inputs[0])
+            self._steps = self._served.generator.steps(inputs, self._settings)
+        try:
+            self._result = self._steps.send(self._result)()
+        except StopIteration as end:
+            (made,) = end.value
+            if not np.isfinite(made.log_probs).all():
+                raise ComputationFailed("Backend error: a probability is not finite") from None
+            return made
+        self._num_steps += 1
+        return None
 
 
 def details_of(served: ServedGenerator, made: Generated, settings: GenerationSettings) -> dict[str, Any]:
@@ -81,7 +100,6 @@ def _token(served: ServedGenerator, before: Sequence[int], token: int, log_prob:
 def warm_up_generator(served: ServedGenerator, engine: Engine) -> None:
     """Prepare the weights, and generate a few tokens."""
     settings = GenerationSettings(max_new_tokens=3, precision=served.precision)
-    ticket = Ticket(client=None, deadline=float("inf"))
-    word = some_word(served.tokenizer.vocabulary)
+    inputs = served.generator.encode([some_word(served.tokenizer.vocabulary)])
     for num_beams in (1, 2):
-        generate(served, engine, word, replace(settings, num_beams=num_beams), ticket)
+        engine.cores.submit(served.generator.generate_ids, inputs, replace(settings, num_beams=num_beams)).result()

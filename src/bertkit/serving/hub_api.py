@@ -29,7 +29,7 @@ from bertkit.serving.served_models import (
     ServedModel,
     role_of,
 )
-from bertkit.serving.service import Question, Service, Work
+from bertkit.serving.service import Question, Service
 from bertkit.serving.task_api import (
     AnswerBody,
     ClassifyBody,
@@ -193,19 +193,19 @@ def hub_routes(service: Service) -> Routes:
     routes = Routes("Hugging Face")
 
     @routes.post("/")
-    def first_model(body: Envelope) -> Question | Work:
+    def first_model(body: Envelope) -> Question:
         """Run the first model."""
         return _asked(service, service.models.first, None, body)
 
     @routes.post("/models/{name}")
-    def named_model(name: str, body: Envelope) -> Question | Work:
+    def named_model(name: str, body: Envelope) -> Question:
         """Run a model by name."""
         return _asked(service, *service.models.named(name), body)
 
     return routes
 
 
-def _asked(service: Service, served: Any, role: str | None, envelope: Envelope) -> Question | Work:
+def _asked(service: Service, served: Any, role: str | None, envelope: Envelope) -> Question:
     parameters = envelope.parameters or {}
     if isinstance(served, ServedGenerator):
         own = parameters.get("generate_parameters")  # where InferenceClient puts some of them
@@ -213,7 +213,7 @@ def _asked(service: Service, served: Any, role: str | None, envelope: Envelope) 
             raise InvalidRequest(f"generate_parameters is {own!r:.40}: expected an object")
         both = {name: value for name, value in parameters.items() if name != "generate_parameters"} | (own or {})
         given = {"inputs": envelope.inputs, "parameters": both, "stream": envelope.stream}
-        return generated(service, served, checked(GenerateBody, given), _as_hub_texts)
+        return generated(served, checked(GenerateBody, given), _as_hub_texts)
     given = {name: value for name, value in [*envelope, *parameters.items()] if value is not None}
     given.pop("parameters", None)
     is_zero_shot = served.kind == CLASSIFICATION and "candidate_labels" in given

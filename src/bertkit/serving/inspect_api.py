@@ -1,17 +1,18 @@
 """The routes of inspection: pages that show one text inside a model, for the playground."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from bertkit.inference import InferenceReport
 from bertkit.serving.bodies import ModelBody
+from bertkit.serving.jobs import Function, likely_tokens
 from bertkit.serving.refusals import InvalidRequest
 from bertkit.serving.routes import Routes
 from bertkit.serving.served_models import FILL_MASK
-from bertkit.serving.service import Service, Work
-from bertkit.serving.ticket import Ticket
+from bertkit.serving.service import Question, Service
 
 _MOST_TOKENS = 64
 """The memory of a view grows with the square of the tokens, times layers and heads."""
@@ -35,27 +36,25 @@ def inspect_routes(service: Service) -> Routes:
     return routes
 
 
-def _endpoint(service: Service, view: str) -> Callable[..., Work]:
-    def inspect(body: InspectBody) -> Work:
+def _endpoint(service: Service, view: str) -> Callable[..., Question]:
+    def inspect(body: InspectBody) -> Question:
         """A self-contained page: the embeddings of a text, the attention of all heads, or the predictions of each
         layer, which needs a masked LM."""
         kinds, what = ([FILL_MASK], "a masked LM") if view == "lens" else (None, "an encoder")
         served, _ = service.models.choose(body.model, kinds, what)
 
-        def make() -> dict[str, Any]:
-            made = getattr(import_module("bertkit.inspection"), _VIEWS[view])(served.model, body.inputs, body.pair)
-            return {"title": made.title, "page": made.page()}
-
-        def work(ticket: Ticket) -> Any:
+        def pages(bodies: Sequence[InspectBody], report: InferenceReport) -> list[dict[str, Any]]:
             num_tokens = len(served.tokenizer.encode(body.inputs, body.pair, special_tokens_in_text=True))
             if num_tokens > _MOST_TOKENS:
                 raise InvalidRequest(
                     f"the text has {num_tokens} tokens, a page of this server shows at most {_MOST_TOKENS}: shorten "
                     "it, or use bertkit inspect"
                 )
-            with service.engine.reserved(num_tokens):
-                return service.engine.turn(make, ticket)
+            made = getattr(import_module("bertkit.inspection"), _VIEWS[view])(served.model, body.inputs, body.pair)
+            return [{"title": made.title, "page": made.page()}]
 
-        return Work([body.inputs, body.pair or ""], work)
+        texts = [body.inputs, body.pair or ""]
+        verb = Function(pages, lambda item: likely_tokens(texts), is_long=True)
+        return Question(texts, verb, [body], lambda results, ticket: results[0], "request")
 
     return inspect

@@ -21,8 +21,9 @@ class Part:
 
     Args:
         job: its ticket names the client that takes turns.
-        call: the sequences by index: their ``lengths``; their ``group``, equal for those that may share a batch; and
-            their ``key(index)``, equal for those with the same hidden states.
+        call: a `calls.Run`, the sequences by index: their ``lengths``; their ``group``, equal for those that may share
+            a batch; their ``key(index)``, equal for those with the same hidden states; and whether they ``is_long``
+            in other ways than by tokens.
         wanted: indices, each once.
     """
 
@@ -90,7 +91,7 @@ class Queue:
 
         Args:
             budget: maximum number of tokens, by the first call; a single sequence may exceed it.
-            short_only: skip parts with more than SHORT_TOKENS.
+            short_only: skip parts with more than SHORT_TOKENS, or otherwise long ones.
         """
         taken, most, group = TakenBatch(), 0, None
         turns = deque(self._parts)
@@ -103,7 +104,8 @@ class Queue:
                 del self._parts[client]
                 continue
             part = parts[0]
-            if (group is not None and part.call.group != group) or (short_only and part.num_tokens > SHORT_TOKENS):
+            is_short = part.num_tokens <= SHORT_TOKENS and not part.call.is_long
+            if (group is not None and part.call.group != group) or (short_only and not is_short):
                 continue  # the client keeps its turn for the next batch
             if group is None:
                 group, most = part.call.group, budget(part.call)

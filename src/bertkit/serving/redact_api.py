@@ -1,14 +1,17 @@
 """Route /redact: texts without personal data."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from bertkit.redaction import Redactor
+from bertkit.inference import InferenceReport
+from bertkit.redaction import Redaction, Redactor
 from bertkit.serving.extract_api import FindBody, as_json, finder
+from bertkit.serving.jobs import Function
 from bertkit.serving.routes import Routes
 from bertkit.serving.served_models import TAGGING, ServedModel
-from bertkit.serving.service import Service, Work
+from bertkit.serving.service import Question, Service
 from bertkit.serving.ticket import Ticket
 
 
@@ -30,7 +33,7 @@ def redact_routes(service: Service) -> Routes:
     routes = Routes("tasks")
 
     @routes.post("/redact")
-    def redact(body: RedactBody) -> Work:
+    def redact(body: RedactBody) -> Question:
         """The text with placeholders for personal data, what was replaced, and the tagger, null without one; a list for
         each of several texts. Names need a served token classification, or an extraction model and labels."""
         texts, is_one = body.texts()
@@ -45,11 +48,14 @@ def redact_routes(service: Service) -> Routes:
         )
         name = served.name if served is not None and redactor.report.tagger else None
 
-        def redacted(ticket: Ticket) -> Any:
-            rows = [as_json(each, ticket) | {"tagger": name} for each in redactor.redact_all(texts)]
+        def redactions(part: Sequence[str], report: InferenceReport) -> list[Redaction]:
+            return redactor.redact_all(part)
+
+        def answer(results: list[Redaction], ticket: Ticket) -> Any:
+            rows = [as_json(each, ticket) | {"tagger": name} for each in results]
             return rows[0] if is_one else rows
 
-        return Work(texts, redacted, metrics="predict")
+        return Question(texts, Function(redactions), texts, answer)
 
     return routes
 

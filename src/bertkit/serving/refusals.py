@@ -116,6 +116,13 @@ class Canceled(Refusal):
     kind, metric = "Canceled", "dropped"
 
 
+def without_frames(error: BaseException) -> BaseException:
+    """The error without those before it and without the frames that it came through: one of them can hold what holds
+    the error, and would keep a replaced model until the next search for such cycles."""
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
+
+
 def refuse_empty(inputs: Sequence[Any], field: str, *, is_one: bool = False) -> None:
     """Raise an EmptyInput if there are no inputs, or for the first empty one, which it names by its index."""
     if not inputs or (is_one and not inputs[0]):

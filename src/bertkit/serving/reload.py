@@ -1,7 +1,6 @@
 """Reloading: on SIGHUP the models are opened again, and replace the current ones once they are warm."""
 
 import asyncio
-import gc
 import logging
 import threading
 import weakref
@@ -74,7 +73,6 @@ class Reload:
         end = loop.time() + most_seconds
         while any(model() is not None for model in used) and loop.time() < end:
             await asyncio.sleep(_POLL_SECONDS)
-            await in_thread(gc.collect)  # errors of requests are in cycles with what they were raised in
         await in_thread(exempt_from_collection)
         await in_thread(return_free_memory)
 

@@ -1,18 +1,29 @@
 """/search: passages of the served index for a query, and answers from them."""
 
-from typing import Annotated, Any
+from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
 from pydantic import Field
 
 from bertkit.inference import InferenceReport
 from bertkit.search.filter_syntax import filter_of
+from bertkit.search.filters import Filter
 from bertkit.search.ranking import Mode
-from bertkit.search.results import Result
+from bertkit.search.results import Result, Results
+from bertkit.serving.jobs import Function, Verb, likely_tokens
 from bertkit.serving.refusals import WrongModelKind
 from bertkit.serving.routes import Body, Routes
 from bertkit.serving.served_models import ANSWERING, RERANKING
-from bertkit.serving.service import Service, Work
-from bertkit.serving.ticket import Ticket
+from bertkit.serving.service import Question, Service
+from bertkit.serving.shared_model import SharedModel
+
+if TYPE_CHECKING:
+    from bertkit.model import Model
+    from bertkit.search.index import Index
 
 
 class SearchBody(Body):
@@ -37,7 +48,7 @@ def search_routes(service: Service) -> Routes:
     routes = Routes("search")
 
     @routes.post("/search")
-    def search(body: SearchBody) -> Work:
+    def search(body: SearchBody) -> Question:
         """Passages of the store, best first; with `answer` also spans of its documents that answer the query."""
         models = service.models
         index = models.index
@@ -46,33 +57,80 @@ def search_routes(service: Service) -> Routes:
         reranker = models.choose(None, [RERANKING], "a re-ranker")[0].model if body.rerank else None
         answerer = models.choose(None, [ANSWERING], "a question answering")[0].model if body.answer else None
         where = filter_of(body.where) if body.where else None
-
-        def work(ticket: Ticket) -> Any:
-            report = InferenceReport()
-            options = {"mode": body.mode, "plain": body.plain, "where": where, "reranker": reranker, "report": report}
-            results = index.search(body.query, body.k, **options)
-            ticket.count(report.num_texts_cut, report)
-            answer = {
-                "results": [_as_json(result) for result in results],
-                "missing": list(results.missing),
-                "missing_keys": list(results.missing_keys),
-            }
-            if answerer is None:
-                return answer
-            return answer | {
-                "answers": [
-                    {"answer": one.text, "document": one.document_id, "start": one.start, "end": one.end,
-                     "probability": one.probability, "rank": one.result.rank}
-                    for one in index.answers_from(body.query, results, answerer)
-                ]
-            }  # fmt: skip
-
-        return Work([body.query], work, searches=True)
+        search = Search(index, body.k, body.mode, body.plain, orjson.dumps(body.where), where)
+        has_run = body.mode in ("hybrid", "dense") and isinstance(index.encoder.model, SharedModel)
+        verb: Verb = search
+        if reranker or answerer or not has_run:
+            verb = Function(_Steps(search, reranker, answerer).next, is_long=True, is_wide=True)
+        return Question([body.query], verb, [body.query], lambda results, ticket: results[0], "request")
 
     return routes
 
 
-def _as_json(result: Result) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Search(Verb):
+    """A search; several with equal options share a pass over the vectors."""
+
+    index: Index
+    k: int
+    mode: Mode
+    plain: bool
+    written: bytes  # the filter
+    where: Filter | None = field(compare=False)
+
+    @property
+    def is_long(self) -> bool:
+        """See `Verb.is_long`."""
+        return True
+
+    is_wide = is_long
+
+    def likely_tokens(self, item: str) -> int:
+        """See `Verb.likely_tokens`."""
+        return likely_tokens(item)
+
+    def compute(self, items: Sequence[str], report: InferenceReport) -> list[dict[str, Any]]:
+        """See `Verb.compute`."""
+        return list(map(_as_json, self.found(items, report, None)))
+
+    def found(self, queries: Sequence[str], report: InferenceReport, reranker: Model | None) -> list[Results]:
+        """As `Index.search_many`."""
+        options: dict[str, Any] = {"mode": self.mode, "plain": self.plain, "where": self.where}
+        return self.index.search_many(queries, self.k, **options, reranker=reranker, report=report)
+
+
+@dataclass
+class _Steps:
+    """A search, and then the answers from its passages."""
+
+    search: Search
+    reranker: Model | None
+    answerer: Model | None
+    found: Results | None = None
+
+    def next(self, queries: Sequence[str], report: InferenceReport) -> list[dict[str, Any]] | None:
+        """The results; None after a step that another one follows."""
+        if self.found is None or self.answerer is None:
+            (self.found,) = self.search.found(queries, report, self.reranker)
+            return None if self.answerer else [_as_json(self.found)]
+        answers = self.search.index.answers_from(queries[0], self.found, self.answerer)
+        rows = [
+            {"answer": one.text, "document": one.document_id, "start": one.start, "end": one.end,
+             "probability": one.probability, "rank": one.result.rank}
+            for one in answers
+        ]  # fmt: skip
+        return [_as_json(self.found) | {"answers": rows}]
+
+
+def _as_json(found: Results) -> dict[str, Any]:
+    return {
+        "results": [_passage(result) for result in found],
+        "missing": list(found.missing),
+        "missing_keys": list(found.missing_keys),
+    }
+
+
+def _passage(result: Result) -> dict[str, Any]:
     """A passage; ``start`` and ``end`` are characters of its document, as are those of its snippet and matches."""
     return {
         "rank": result.rank,

@@ -209,13 +209,13 @@ def _open(load: Callable[[], Loaded], engine: Engine) -> ServedModels:
     index = loaded.index
     share_equal_weights([model for model in loaded.models.values() if isinstance(model, Model)])
     models: list[Served] = [
-        ServedModel(name, model.precision, SharedModel(model, engine))
+        ServedModel(name, model.precision, SharedModel(model))
         if isinstance(model, Model)
         else ServedGenerator(name, loaded.precision, model)
         for name, model in loaded.models.items()
     ]
     if index is not None and isinstance(model := index.encoder.model, Model):
-        index = index.with_encoder(SharedModel(model, engine))
+        index = index.with_encoder(SharedModel(model))
     return ServedModels(models, index, loaded.aliases)
 
 

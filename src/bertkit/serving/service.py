@@ -1,17 +1,15 @@
-"""Request handling shared by all routes: admission, threads, deadlines, cancellation, headers with counts."""
+"""Request handling shared by all routes: admission, deadlines, cancellation, headers with counts."""
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bertkit.executor import Executor
 from bertkit.serving.engine import Engine, late
 from bertkit.serving.jobs import Finish, Job, Verb
 from bertkit.serving.metrics import Metrics
@@ -22,9 +20,6 @@ from bertkit.serving.ticket import TICKET, Answer, Answers, Ticket
 
 _SMALL_ANSWER_BYTES = 100_000
 
-_MOST_SEARCHES = 32
-"""Searches in progress at the same time; others wait."""
-
 
 @dataclass(frozen=True)
 class Question:
@@ -32,37 +27,20 @@ class Question:
 
     inputs: Sequence[str]  # the texts, to count them and their characters
     verb: Verb
-    items: Sequence[Any]  # texts or pairs for the verb
+    items: Sequence[Any]  # texts, pairs or others for the verb
     finish: Finish  # from the results to what is sent as JSON, including numpy arrays
-    metrics: str = "predict"  # or "embed", for which it counts
+    metrics: str = "predict"  # or "embed", for which it counts, or "request", of its own none
     num_bytes: int = 0  # to reserve for the answer
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a request asks of a separate thread."""
-
-    inputs: Sequence[str]  # as of a Question
-    do: Callable[[Ticket], Any]  # to what is sent as JSON
-    metrics: str = "request"  # "predict", or none of its own
-    searches: bool = False  # it computes on its thread, instead of waiting for the cores
-
-
 class Service:
-    """The models of a server and the threads that answer its requests.
-
-    Everything except ``do`` and ``finish`` runs on the event loop.
-    """
+    """The models of a server, and the requests in progress. Everything except ``finish`` runs on the event loop."""
 
     def __init__(self, models: ServedModels, engine: Engine, metrics: Metrics) -> None:
         self.models, self.engine, self.metrics = models, engine, metrics
         self.settings: ServerSettings = engine.settings
         self.is_ready = False
         self.is_draining = False
-        # Threads of requests that wait for something themselves; the passes of a search use all cores. There may be one
-        # for each request: with fewer, that many long texts of one client would let nothing of another begin.
-        self._threads = Executor(self.settings.max_concurrent_requests)
-        self._searching = Executor(_MOST_SEARCHES, engine.passes)
         self._answers: Answers | None = None  # to the loop of the last request
         self._num_requests = self._num_inputs = 0  # in progress
         self._num_answer_bytes, self._lock = 0, threading.Lock()
@@ -74,58 +52,36 @@ class Service:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is in progress, or a thread still works for one that has ended."""
+        """Whether a request is in progress."""
         return self._num_requests > 0
 
-    async def respond(self, request: Request, asked: Question | Work) -> Response:
+    async def respond(self, request: Request, asked: Question) -> Response:
         """The answer as JSON.
 
         Raises:
             Refusal: too many inputs, no room in the queue, a missed deadline, or a refusal of ``asked``.
-            BertkitError: as the verb and the functions.
+            BertkitError: as the verb and ``finish``.
         """
         answer = self._enter(request, asked)
-        if isinstance(asked, Work):
-            threads = self._searching if asked.searches else self._threads
-            return await self._sent(answer, lambda: setattr(answer, "thread", threads.submit(answer.work, asked.do)))
-        job = Job(asked.verb, asked.items, asked.finish, answer)
-
-        def start() -> None:
-            answer.ticket.reserve(asked.num_bytes)
-            self.engine.put(job)
-
-        try:
-            return await self._sent(answer, start)
-        finally:
-            self.engine.remove(job)
-
-    async def _sent(self, answer: Answer, start: Callable[[], object]) -> Response:
-        """The response with an answer, which ``start`` begins to compute, or its error."""
-        ticket = answer.ticket
+        ticket, job = answer.ticket, Job(asked.verb, asked.items, asked.finish, answer)
         timer = asyncio.get_running_loop().call_later(
             ticket.seconds_left, lambda: answer.fail(late(self.engine.seconds_waiting))
         )
         ticket.on_disconnect = lambda: answer.fail(Canceled("the client closed the connection"))
         try:
-            start()
+            ticket.reserve(asked.num_bytes)
+            self.engine.put(job)
             body = await answer.future
         finally:
             ticket.on_disconnect = None
             timer.cancel()
             if not answer.is_ended:
                 ticket.cancel()  # the server stops, or has no room for the request
-            self._leave_after(answer)
+            self.engine.remove(job)
+            self._leave(ticket)
         return Response(body, media_type="application/json", headers=self._headers(ticket))
 
-    def _leave_after(self, answer: Answer) -> None:
-        """Leave when no thread works for an answer any more."""
-        thread: Future[None] | None = answer.thread
-        if thread is None or thread.done():
-            self._leave(answer.ticket)
-        else:
-            asyncio.wrap_future(thread).add_done_callback(lambda _: self._leave(answer.ticket))
-
-    def _enter(self, request: Request, asked: Question | Work) -> Answer:
+    def _enter(self, request: Request, asked: Question) -> Answer:
         """Admit a request, or raise a Refusal."""
         ticket: Ticket = request.scope[TICKET]
         ticket.num_inputs, ticket.num_characters = len(asked.inputs), sum(map(len, asked.inputs))

@@ -1,40 +1,30 @@
 """A Model whose methods share batches across requests."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
 from bertkit.batch import Batch
-from bertkit.inference import InferenceReport, Runner
+from bertkit.inference import Runner
 from bertkit.inference.runner import inferred
 from bertkit.later import Tensor
 from bertkit.model import Model
-from bertkit.serving.engine import LONE_TOKENS, Engine, end_tokenization
-from bertkit.serving.jobs import Job, current_call
-from bertkit.serving.refusals import Canceled
+from bertkit.serving.calls import current_call
+from bertkit.serving.engine import LONE_TOKENS, Engine
 from bertkit.serving.served_models import EXTRACTION, TAGGING, ServedModel, some_word
 from bertkit.serving.shared_run import SharedEncoder
-from bertkit.serving.ticket import Ticket, Waiter, current_ticket
 from bertkit.tokenizer import Encodings
 from bertkit.transformer import PreparedEncoder
 from bertkit.transformer.interface import EncoderOutput
-from bertkit.transformer.kernels.arrays import library_of, split
 from bertkit.transformer.kernels.row_invariance import ROW_COUNTS
 from bertkit.transformer.modules import ArrayModule
 
-Result = TypeVar("Result")
 
-
-@dataclass(frozen=True)
 class SharedRunner(Runner):
-    """A Runner whose runs are those of the engine: as a part of the job in progress, or as a job that the calling
-    thread waits for."""
-
-    engine: Engine
+    """A Runner whose runs inside a call are those of the call."""
 
     def run(
         self,
@@ -42,73 +32,24 @@ class SharedRunner(Runner):
         forward: Callable[[Batch, np.ndarray], Tensor],
         *,
         rows_per_sequence: np.ndarray | None = None,
-        tokens_per_batch: int | None = None,
-        on_batch: Callable[[np.ndarray], object] = lambda indices: None,
+        **options: Any,
     ) -> Tensor:
-        """As `Runner.run`; the queue decides on the batches."""
-        if (call := current_call()) is not None:
-            at_once = partial(super().run, encodings, forward, rows_per_sequence=rows_per_sequence)
-            return call.run(encodings, forward, rows_per_sequence, at_once)
-        ticket = current_ticket()
-        end_tokenization(ticket)
-        waiter = Waiter(Ticket(ticket.client, ticket.deadline))
-        ticket.on_cancel = lambda: waiter.fail(Canceled("the client closed the connection"))
-        if ticket.is_canceled:  # meanwhile
-            ticket.on_cancel()
-        verb, indices = _Rows(self, encodings, forward, rows_per_sequence), range(len(encodings))
-        rows = self.engine.run(Job(verb, indices, lambda rows, _: rows, waiter, is_encoded=True), waiter)
-        ticket.num_tokens += waiter.ticket.num_tokens
-        ticket.queue_seconds += waiter.ticket.queue_seconds
-        ticket.inference_seconds += waiter.ticket.inference_seconds
-        on_batch(np.array(indices))
-        return library_of(rows[0]).concatenate(rows)
-
-    def one(self, work: Callable[[], Result]) -> Result:
-        """As `Runner.one`, on one core."""
-        if current_call() is not None:
-            return super().one(work)
-        if current_ticket().is_canceled:
-            raise Canceled("the client closed the connection")
-        return self.engine.cores.submit(inferred, work).result()
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """The rows of each sequence of a run; see `jobs.Verb`."""
-
-    runner: SharedRunner
-    encodings: Encodings
-    forward: Callable[[Batch, np.ndarray], Tensor]
-    rows_per_sequence: np.ndarray | None
-    bytes_per_token: int = 0
-
-    def likely_tokens(self, item: int) -> int:
-        """See `Verb.likely_tokens`."""
-        return int(self.encodings.seqlens[item])
-
-    def compute(self, items: Sequence[int], report: InferenceReport) -> Sequence[Tensor]:
-        """See `Verb.compute`."""
-        chosen = np.array(items)
-        counts = np.ones_like(chosen) if self.rows_per_sequence is None else self.rows_per_sequence[chosen]
-
-        def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-            return self.forward(batch, chosen[indices])
-
-        rows = self.runner.run(self.encodings.take(chosen), forward, rows_per_sequence=counts)
-        return split(rows, counts.tolist())
+        """As `Runner.run`; inside a call, the queue decides on the batches."""
+        call, options = current_call(), {"rows_per_sequence": rows_per_sequence, **options}
+        at_once = partial(super().run, encodings, forward, **options)
+        return at_once() if call is None else call.run(self, encodings, forward, rows_per_sequence, at_once)
 
 
 class SharedModel(Model):
-    """A Model whose methods share batches across threads."""
+    """A Model whose methods share batches across requests, inside calls of the engine."""
 
-    def __init__(self, model: Model, engine: Engine) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__(model.checkpoint, model.precision, model.precision_reason, model._opened_extractor)
-        self._engine = engine
         self._shared = self._shared_runner(model._runner)
 
     def _shared_runner(self, runner: Runner) -> SharedRunner:
         encoder = SharedEncoder(cast(PreparedEncoder, runner.encoder))
-        return SharedRunner(runner.network, runner.tokenizer, encoder, engine=self._engine)
+        return SharedRunner(runner.network, runner.tokenizer, encoder)
 
     @property
     def _runner(self) -> Runner:

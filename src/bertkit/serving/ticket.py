@@ -7,15 +7,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from bertkit.errors import BertkitError
 from bertkit.inference import InferenceReport
+from bertkit.serving.refusals import without_frames
 
 TICKET = "bertkit.ticket"
 """Key of the ticket of a request in its ASGI scope."""
@@ -33,7 +33,6 @@ class Ticket:
     deadline: float  # of time.perf_counter
     request_id: str = ""
     verb: str = "request"  # metrics it counts for: "embed", "predict", or neither
-    work_started: float | None = None  # when a thread started it
     started: float = field(default_factory=time.perf_counter)
     num_inputs: int = 0
     num_characters: int = 0
@@ -49,7 +48,6 @@ class Ticket:
     inference_seconds: float = 0.0
     is_canceled: bool = False
     make_room: Callable[["Ticket", int], None] = lambda ticket, num_bytes: None  # see `reserve`
-    on_cancel: Callable[[], None] | None = None  # callback of the current waiter
     on_disconnect: Callable[[], None] | None = None  # callback when the client closes the connection before its answer
 
     @property
@@ -68,23 +66,8 @@ class Ticket:
         self.num_inputs_empty += report.num_empty
 
     def cancel(self) -> None:
-        """Cancel the request and its waiter."""
+        """Compute nothing for the request any more."""
         self.is_canceled = True
-        if self.on_cancel is not None:
-            self.on_cancel()
-
-
-_current: ContextVar[Ticket | None] = ContextVar("ticket", default=None)  # of a thread
-
-
-def current_ticket() -> Ticket:
-    """The ticket of the request in progress; outside of requests, a ticket without limits."""
-    return _current.get() or Ticket(client=None, deadline=float("inf"))
-
-
-def set_current_ticket(ticket: Ticket | None) -> None:
-    """Set the ticket of the request in progress."""
-    _current.set(ticket)
 
 
 class Outcome:
@@ -103,13 +86,17 @@ class Outcome:
         try:
             self._outcomes.append((self._form(make()), None))
         except BaseException as error:  # includes panics of foreign libraries: the thread must survive
-            self._outcomes.append((None, error))
+            self._note(error)
 
     def fail(self, error: BaseException) -> None:
         """End with an error, and hand it over; from any thread."""
         if not self.is_ended:
-            self._outcomes.append((None, error))
+            self._note(error)
             self.send()
+
+    def _note(self, error: BaseException) -> None:
+        is_expected = isinstance(error, BertkitError)  # others are logged with their frames
+        self._outcomes.append((None, without_frames(error) if is_expected else error))
 
     def send(self) -> None:
         """Hand over what it ended with, to the one who waits."""
@@ -119,40 +106,17 @@ class Outcome:
         return value
 
 
-class Waiter(Outcome):
-    """The outcome that a thread waits for."""
-
-    def __init__(self, ticket: Ticket) -> None:
-        super().__init__(ticket)
-        self._sent = threading.Event()
-
-    def send(self) -> None:
-        """See `Outcome.send`."""
-        self._sent.set()
-
-    def value(self, late: Callable[[], BaseException]) -> Any:
-        """The value, or the error, which is that of ``late`` if it does not come before the deadline."""
-        if not self._sent.wait(max(0.0, min(self.ticket.seconds_left, threading.TIMEOUT_MAX))):
-            self.fail(late())
-        value, error = self._outcomes[0]
-        if error is not None:
-            raise error
-        return value
-
-
 class Answer(Outcome):
     """The answer of a request as JSON.
 
     Attributes:
         future: resolved on the event loop.
-        thread: of `work`, if it has been submitted.
     """
 
     def __init__(self, ticket: Ticket, answers: "Answers") -> None:
         super().__init__(ticket)
         self._answers = answers
         self.future: asyncio.Future[bytes] = answers.loop.create_future()
-        self.thread: Future[None] | None = None
 
     def _form(self, value: Any) -> bytes:
         return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -160,26 +124,13 @@ class Answer(Outcome):
     def fail(self, error: BaseException) -> None:
         """See `Outcome.fail`; what still computes for it is canceled."""
         if not self.is_ended:
-            self._outcomes.append((None, error))
+            self._note(error)
             self.ticket.cancel()  # before it is sent: who releases the room for an answer depends on it
             self.send()
 
     def send(self) -> None:
         """See `Outcome.send`."""
         self._answers.put(self)
-
-    def work(self, make: Callable[[Ticket], Any]) -> None:
-        """`end` and `send` on a thread of the request, with its ticket as the current one."""
-        yield_to_event_loop()
-        if self.ticket.is_canceled:
-            return
-        set_current_ticket(self.ticket)
-        self.ticket.work_started = time.perf_counter()
-        try:
-            self.end(lambda: make(self.ticket))
-        finally:
-            set_current_ticket(None)
-        self.send()
 
     def resolve(self) -> None:
         """Give the answer, or the error, to the coroutine that waits; on the event loop."""

@@ -9,7 +9,7 @@ import numpy as np
 from bertkit.batch import Batch
 from bertkit.inference import FilledMask, InferenceReport, Runner, embed_sparse
 from bertkit.later import Tensor
-from bertkit.serving.jobs import Results, likely_tokens
+from bertkit.serving.jobs import Verb, likely_tokens
 from bertkit.serving.refusals import ComputationFailed, InvalidRequest
 from bertkit.serving.served_models import ServedModel
 from bertkit.tasks.texts import mean_over_windows
@@ -24,7 +24,7 @@ TextOrIds = str | tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class ModelVerb:
+class ModelVerb(Verb):
     """A method of a model; see `jobs.Verb`."""
 
     served: ServedModel
@@ -34,18 +34,9 @@ class ModelVerb:
     def runner(self) -> Runner:
         return self.served.model._runner
 
-    @property
-    def bytes_per_token(self) -> int:
-        """See `Verb.bytes_per_token`."""
-        return 0
-
     def likely_tokens(self, item: Any) -> int:
         """See `Verb.likely_tokens`."""
         return likely_tokens(item, None if self.on_long == "window" else self.served.max_length)
-
-    def compute(self, items: Sequence[Any], report: InferenceReport) -> Results:
-        """See `Verb.compute`."""
-        raise NotImplementedError
 
     def texts(self, items: Sequence[TextOrIds]) -> list[str]:
         """The texts of inputs, which may be token ids."""
