@@ -30,6 +30,7 @@ from bertkit.tasks import (
     Similarity,
     loss_parameter,
 )
+from bertkit.tasks.field_types import AboveZero
 from bertkit.tasks.losses.pairs import Cosent
 from bertkit.tasks.similarity.rows import Roles
 
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "registered")
 class Angle(SentenceLoss):
     """AnglE (Li & Li 2024): as CoSENT, with angles between vectors of complex numbers instead of cosines."""
 
-    sharpness: float = loss_parameter(20.0, "factor of the angles", above=0)
+    sharpness: AboveZero = loss_parameter(20.0, "factor of the angles")
 
     needs: ClassVar = "scores"
     metrics: ClassVar[tuple[str, ...]] = ("angle_per_row",)

@@ -3,13 +3,11 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import Any, Literal
 
 from bertkit.cli.models import EMBEDDING_MODEL
-from bertkit.cli.output import emit, note
-from bertkit.cli.task_options import HELP, command_attribute, given_options, options_of, summary_of
+from bertkit.cli.output import Columns, Device, LabelNames, SkipBad, emit, note
+from bertkit.cli.task_options import command_attribute, given_options, options_of, summary_of
 from bertkit.tasks import ExampleFile, JudgedTask, tasks_of
 
 
@@ -22,13 +20,13 @@ def _for_task(kind: type[JudgedTask]) -> Callable[..., None]:
         *,
         train: Path,
         model: str = EMBEDDING_MODEL,
-        columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-        label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-        skip_bad: bool = False,
+        columns: Columns = None,
+        label_names: LabelNames = None,
+        skip_bad: SkipBad = False,
         reading: reading_type = as_found,
         report: Path | None = None,
         precision: Literal["float32", "bfloat16"] = "float32",
-        device: str = "auto",
+        device: Device = "auto",
     ) -> None:
         from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_reading, note_skipped
         from bertkit.finetuning.cross_validation import check_training_data
@@ -58,7 +56,7 @@ def _for_task(kind: type[JudgedTask]) -> Callable[..., None]:
         }  # fmt: skip
         emit([row] if not sys.stdout.isatty() else ({"fact": name, "value": value} for name, value in row.items()))
 
-    check.__doc__ = f"""Check training data before training: imbalance, repeated texts, likely label errors.
+    check.__doc__ = """Check training data before training: imbalance, repeated texts, likely label errors.
 
     Labels are compared with predictions of classifiers fitted to other rows, on features of a frozen encoder.
 
@@ -68,18 +66,10 @@ def _for_task(kind: type[JudgedTask]) -> Callable[..., None]:
         Examples with labels: csv, tsv, jsonl or parquet; for tags CoNLL.
     model
         The encoder: a folder, a hub name, or the import name of an installed model package.
-    columns
-        {HELP["columns"]}
-    label_names
-        {HELP["label_names"]}
-    skip_bad
-        {HELP["skip_bad"]}
     report
         An HTML file for the findings, with a JSON file next to it.
     precision
         Precision of the encoder.
-    device
-        {HELP["device"]}
     """
     return check
 

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Literal
 
 from bertkit.cli.models import EXACT, Compute, open_model
-from bertkit.cli.output import InputFile, emit
+from bertkit.cli.output import Column, InputFile, emit
 from bertkit.corpus.texts import read_texts
 from bertkit.errors import UsageError
 
@@ -16,7 +16,7 @@ def command(
     model: str,
     labels: str,
     input: InputFile | None = None,
-    column: str | None = None,
+    column: Column = None,
     multi_label: bool = False,
     template: str | None = None,
     on_long: Literal["error", "truncate"] = "truncate",
@@ -36,8 +36,6 @@ def command(
     input
         Instead of a text a txt file (a text on each line), jsonl, csv, tsv or parquet: each text is printed with its
         label and all probabilities; "-" is standard input.
-    column
-        The column or key that holds the text.
     multi_label
         Score each label by itself, entailment against contradiction, instead of choosing one.
     template

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, embed_texts
-from bertkit.cli.output import InputFile, OutPath, emit, note
+from bertkit.cli.output import Column, InputFile, ModelName, OutPath, emit, note
 
 
 def command(
@@ -15,8 +15,8 @@ def command(
     min_size: int | None = None,
     num_clusters: int | None = None,
     seed: int = 0,
-    model: str = EMBEDDING_MODEL,
-    column: str | None = None,
+    model: ModelName = EMBEDDING_MODEL,
+    column: Column = None,
     compute: Compute = EXACT,
 ) -> None:
     """Clusters of similar texts, larger ones first: distinctive words and most typical texts of each.
@@ -38,10 +38,6 @@ def command(
         Number of clusters, for kmeans and agglomerative.
     seed
         Seed of the initial centers of k-means.
-    model
-        A folder, a hub name, or the import name of an installed model package.
-    column
-        The column or key that holds the text.
     """
     from bertkit.clusters import ClusterOptions, find_clusters
     from bertkit.files.json_files import write_json_lines

@@ -3,11 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from bertkit.cli.output import OutPath, emit, note
+from bertkit.cli.output import Columns, LabelNames, OutPath, emit, note
 from bertkit.cli.task_options import check_options_of, given_options, options_of
 from bertkit.errors import DataError, UsageError
 from bertkit.files.json_files import write_json_lines
@@ -34,8 +32,8 @@ def command(
     /,
     *,
     task: str | None = None,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    columns: Columns = None,
+    label_names: LabelNames = None,
     reading: ReadingOptions = AS_FOUND,
     out: OutPath | None = None,
 ) -> None:
@@ -47,10 +45,6 @@ def command(
         csv, tsv, jsonl, parquet, CoNLL, SQuAD json, or a file of an annotation tool; a folder of brat.
     task
         Read it for this task; by default the first task that can read it.
-    columns
-        Columns by role, such as text=sentence label=polarity, where their names are not recognized.
-    label_names
-        Names of labels that are integers in the file, in order from 0.
     out
         Write the examples to this file, in bertkit's jsonl format.
     """

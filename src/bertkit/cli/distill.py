@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import OutPath, note
+from bertkit.cli.output import Columns, Device, OutPath, note
 from bertkit.cli.task_options import given_options, settings_of
 from bertkit.cli.training_command import run_training
 from bertkit.errors import UsageError
@@ -31,7 +31,7 @@ def command(
     out: OutPath,
     layers: int,
     dev: Path | None = None,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    columns: Columns = None,
     words: str | None = None,
     snap_spans: bool = False,
     label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
@@ -39,7 +39,7 @@ def command(
     settings: SettingsOfRun = NONE_GIVEN,
     unlabeled: bool = False,
     resume: bool = False,
-    device: str = "auto",
+    device: Device = "auto",
 ) -> None:
     """Distill a larger model into a smaller one.
 
@@ -61,8 +61,6 @@ def command(
         Number of layers of the student, taken from the teacher.
     dev
         Examples that select the best weights; for a masked LM a held-out text.
-    columns
-        Columns by role, such as text=sentence label=polarity, where their names are not recognized.
     words
         For taggers, the rule for splitting texts into words, punctuation or spaces; by default the teacher's.
     snap_spans
@@ -76,8 +74,6 @@ def command(
         The texts have no labels: learn the labels that the teacher predicts.
     resume
         Resume the run in the folder, or start it if there is none.
-    device
-        auto, cpu, cuda or mps.
     """
     from bertkit.cli.labeled_files import columns_of, note_reading
     from bertkit.cli.models import Compute, change_trained, open_model

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from bertkit.cli.models import AS_PUBLISHED, EMBEDDING_MODEL, EXACT, Compute, Pooled, note_unknown, open_encoder
-from bertkit.cli.output import InputFile, OutPath, note
+from bertkit.cli.output import Column, InputFile, ModelName, OutPath, note
 from bertkit.corpus.texts import read_texts
 from bertkit.tokenizer.layout import OnLong
 
@@ -12,8 +12,8 @@ def command(
     input: InputFile,
     *,
     out: OutPath | None = None,
-    model: str = EMBEDDING_MODEL,
-    column: str | None = None,
+    model: ModelName = EMBEDDING_MODEL,
+    column: Column = None,
     pooled: Pooled = AS_PUBLISHED,
     normalize: bool | None = None,
     dimensions: int | None = None,
@@ -32,10 +32,6 @@ def command(
         A txt file (a text on each line), jsonl, csv, tsv or parquet, or a folder of them; "-" is standard input.
     out
         A npy, jsonl or parquet file, written atomically; by default JSON lines on stdout.
-    model
-        A folder, a hub name, or the import name of an installed model package.
-    column
-        The column or key that holds the text.
     normalize
         Scale vectors to length 1; by default as in the model's settings.
     dimensions

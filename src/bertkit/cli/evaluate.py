@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from bertkit.cli.models import EXACT, Compute, open_trained
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import Columns, ModelName, SkipBad, emit, note
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import whole_file
 from bertkit.locate import locate
@@ -34,9 +34,9 @@ for name, summary in {
 def examples(
     data: Path,
     *,
-    model: str,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    skip_bad: bool = False,
+    model: ModelName,
+    columns: Columns = None,
+    skip_bad: SkipBad = False,
     no_answer_threshold: float | None = None,
     words: str | None = None,
     snap_spans: bool = False,
@@ -54,12 +54,6 @@ def examples(
     data
         Labeled examples of the task that the model was trained for: csv, tsv, jsonl or parquet; for some tasks
         CoNLL or SQuAD json. Labels are matched by name; an unknown label is an error.
-    model
-        A folder, a hub name, or the import name of an installed model package.
-    columns
-        Columns by role, such as text=sentence label=polarity, where their names are not recognized.
-    skip_bad
-        Skip rows that cannot be used, and count them.
     no_answer_threshold
         Predict no answer where its score exceeds that of the best answer by more than this; by default the
         model's stored threshold. The threshold with the best F1 is among the metrics.

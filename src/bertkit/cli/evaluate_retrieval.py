@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.evaluated_vectors import give, remarks_of
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_encoder, open_model
-from bertkit.cli.output import note
+from bertkit.cli.output import ModelName, note
 from bertkit.files.whole_files import check_writable, whole_file
 
 
@@ -15,7 +15,7 @@ def command(
     collection: Path,
     /,
     *,
-    model: str = EMBEDDING_MODEL,
+    model: ModelName = EMBEDDING_MODEL,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     cross_encoder: str | None = None,
     against: str | None = None,
@@ -33,8 +33,6 @@ def command(
         A folder in the BEIR layout, with corpus.jsonl, queries.jsonl and qrels/test.tsv; a SQuAD json file, whose
         questions retrieve their paragraphs; or a table of texts with labels: each text retrieves the others with its
         label.
-    model
-        A folder, a hub name, or the import name of an installed model package.
     columns
         In a table: columns by role, such as text=sentence label=polarity, where their names are not recognized.
     cross_encoder

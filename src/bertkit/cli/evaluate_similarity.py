@@ -7,14 +7,14 @@ from cyclopts import Parameter
 
 from bertkit.cli.evaluated_vectors import give, remarks_of
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_encoder
-from bertkit.cli.output import note
+from bertkit.cli.output import ModelName, note
 
 
 def command(
     pairs: Path,
     /,
     *,
-    model: str = EMBEDDING_MODEL,
+    model: ModelName = EMBEDDING_MODEL,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     against: str | None = None,
     report: Path | None = None,
@@ -29,8 +29,6 @@ def command(
     ----------
     pairs
         Scored pairs: csv, tsv, jsonl or parquet.
-    model
-        A folder, a hub name, or the import name of an installed model package.
     columns
         Columns by role, such as text_a=question text_b=answer score=rating, where their names are not recognized.
     against

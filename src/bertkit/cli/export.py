@@ -6,13 +6,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import OutPath, emit
+from bertkit.cli.output import ModelName, OutPath, emit
 from bertkit.errors import UsageError
 
 
 def command(
     *,
-    model: str,
+    model: ModelName,
     out: OutPath,
     format: str = "onnx",
     precision: str = "float32",
@@ -29,8 +29,6 @@ def command(
 
     Parameters
     ----------
-    model
-        A folder, a hub name, or the import name of an installed model package.
     out
         The folder to write.
     format

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
-from bertkit.cli.output import OutPath, note
-from bertkit.cli.task_options import HELP, command_attribute, given_options, options_of, settings_of, summary_of
+from bertkit.cli.output import Columns, Device, LabelNames, OutPath, SkipBad, note
+from bertkit.cli.task_options import command_attribute, given_options, options_of, settings_of, summary_of
 from bertkit.cli.training_command import result_row, run_training
 from bertkit.extraction import training_settings as extraction
 from bertkit.files.whole_files import check_folder_writable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class _TextParameters:
     """Parameters of tasks over texts alone."""
 
-    label_names: Annotated[list[str] | None, Parameter(help=HELP["label_names"], consume_multiple=True)] = None
+    label_names: LabelNames = None
     defaults: Annotated[
         Literal["measured", "paper"],
         Parameter(
@@ -59,8 +59,6 @@ def _start_text_run(how: dict[str, Any], parameters: _TextParameters, **starting
     return begin(run, **starting), len(run.skipped)
 
 
-_SHARED = ("out", "dev", "columns", "skip_bad", "recipe", "resume", "device")
-
 JOB_KINDS = [generation.JOB_KIND, extraction.JOB_KIND]
 """Runs of tasks that are not over texts."""
 
@@ -80,14 +78,14 @@ def _command(kind: type[RowTask]) -> Callable[..., None]:
         out: OutPath,
         model: str = kind.first_model or EMBEDDING_MODEL,
         dev: Path | None = None,
-        columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+        columns: Columns = None,
         parameters: parameters_type = no_parameters,
-        skip_bad: bool = False,
+        skip_bad: SkipBad = False,
         recipe: Path | None = None,
         options: options_type = no_options,
         settings: settings_type = no_settings,
         resume: bool = False,
-        device: str = "auto",
+        device: Device = "auto",
     ) -> None:
         from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_reading
 
@@ -127,10 +125,19 @@ def _command(kind: type[RowTask]) -> Callable[..., None]:
     ----------
     train
         {kind.files}
+    out
+        The folder of the model to write.
     model
         {kind.models}
+    dev
+        Examples that select the best weights; without them the last weights are kept.
+    recipe
+        A TOML file of settings by name, those of the training loop in [training] and options of the task in [task];
+        options given here take precedence.
+    resume
+        Resume the run in the folder, or start it if there is none. A finished run continues if --num-epochs or
+        --num-steps is larger than before.
     """
-    finetune.__doc__ += "\n    ".join(f"{name}\n        {HELP[name]}" for name in _SHARED)
     return finetune
 
 

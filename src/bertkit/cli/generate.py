@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import InputFile, emit
+from bertkit.cli.output import Device, InputFile, emit
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import check_writable
 from bertkit.generation.settings import GenerationSettings
@@ -19,7 +19,7 @@ def command(
     input: InputFile | None = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     page: Path | None = None,
-    device: str = "cpu",
+    device: Device = "cpu",
     settings: Annotated[GenerationSettings, Parameter(name="*")] = DEFAULTS,
 ) -> None:
     """Generate text: continue prompts, or transform source texts (for example, translate them).
@@ -36,8 +36,6 @@ def command(
         The column of texts, such as text=source, where its name is not recognized.
     page
         Write an HTML page instead: the most likely tokens at each step, and their attention to the source.
-    device
-        auto, cpu, cuda or mps.
     """
     from bertkit.cli.labeled_files import columns_of
     from bertkit.generation import load_generator

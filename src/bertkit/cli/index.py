@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import Device, emit, note
 from bertkit.errors import UsageError
 from bertkit.files.lines import extension
 from bertkit.files.whole_files import check_writable
@@ -71,7 +71,7 @@ def command(
     dry_run: bool = False,
     export: Path | None = None,
     precision: str | None = None,
-    device: str = "auto",
+    device: Device = "auto",
 ) -> None:
     """Index files and folders for `bertkit search`, or bring an index up to date with them.
 
@@ -126,8 +126,6 @@ def command(
         A parquet file to write all passages to, with their vectors; without paths, nothing is updated first.
     precision
         As in bertkit embed; by default that of the index, or float32 for a new one.
-    device
-        auto, cpu, cuda or mps.
     """
     from bertkit.documents.passages import PassageOptions
     from bertkit.documents.sources import FileOptions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import note
+from bertkit.cli.output import Device, note
 from bertkit.errors import UsageError
 from bertkit.locate import is_adapter, locate, transformer_folder
 from bertkit.tokenizer import Tokenizer
@@ -40,12 +40,10 @@ class Compute:
     precision
         float32, exact; bfloat16, int8 (only on the CPU) or float16 (only on GPUs), faster and slightly different; auto,
         the fastest one here within cosine 0.9999 of float32; float64, for reference.
-    device
-        auto, cpu, cuda or mps.
     """
 
     precision: str = "float32"
-    device: str = "auto"
+    device: Device = "auto"
 
 
 EXACT = Compute()

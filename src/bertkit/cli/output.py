@@ -17,6 +17,22 @@ InputFile = Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphe
 OutPath = Annotated[Path, Parameter(name=["--out", "-o"])]
 """The file or folder that a command writes."""
 
+ModelName = Annotated[str, Parameter(help="A folder, a hub name, or the import name of an installed model package.")]
+Column = Annotated[str | None, Parameter(help="The column or key that holds the text.")]
+Columns = Annotated[
+    list[str] | None,
+    Parameter(
+        help="Columns by role, such as text=sentence label=polarity, where their names are not recognized.",
+        consume_multiple=True,
+    ),
+]
+LabelNames = Annotated[
+    list[str] | None,
+    Parameter(help="Names of labels that are integers in the files, in order from 0.", consume_multiple=True),
+]
+SkipBad = Annotated[bool, Parameter(help="Skip rows that cannot be used, and count them.")]
+Device = Annotated[str, Parameter(help="auto, cpu, cuda or mps.")]
+
 _CONTROL = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
 _has_printed = False
 

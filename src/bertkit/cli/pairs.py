@@ -1,7 +1,7 @@
 """bertkit pairs"""
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, embed_texts
-from bertkit.cli.output import InputFile, emit
+from bertkit.cli.output import Column, InputFile, ModelName, emit
 
 
 def command(
@@ -9,8 +9,8 @@ def command(
     *,
     top: int = 100,
     min_score: float = -1.0,
-    model: str = EMBEDDING_MODEL,
-    column: str | None = None,
+    model: ModelName = EMBEDDING_MODEL,
+    column: Column = None,
     compute: Compute = EXACT,
 ) -> None:
     """Most similar pairs of texts in a file, each pair once, most similar first.
@@ -25,10 +25,6 @@ def command(
         Maximum number of pairs.
     min_score
         Minimum cosine of a pair.
-    model
-        A folder, a hub name, or the import name of an installed model package.
-    column
-        The column or key that holds the text.
     """
     from bertkit.neighbors import top_pairs
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from bertkit.cli.models import EXACT, Compute, open_trained
-from bertkit.cli.output import InputFile, OutPath, emit, note
+from bertkit.cli.output import InputFile, OutPath, SkipBad, emit, note
 from bertkit.files.json_files import json_value, write_json_lines
 from bertkit.files.whole_files import check_writable
 
@@ -25,7 +25,7 @@ def command(
     model: str,
     out: OutPath | None = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    skip_bad: bool = False,
+    skip_bad: SkipBad = False,
     no_answer_threshold: float | None = None,
     words: str | None = None,
     label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
@@ -43,8 +43,6 @@ def command(
         A jsonl file, written atomically; by default rows go to stdout.
     columns
         Columns by role, such as text=sentence, where their names are not recognized.
-    skip_bad
-        Skip rows that cannot be used, and count them.
     no_answer_threshold
         Predict no answer where its score exceeds that of the best answer by more than this; by default the model's
         stored threshold.

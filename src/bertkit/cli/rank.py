@@ -3,7 +3,7 @@
 from typing import Literal
 
 from bertkit.cli.models import EXACT, Compute, open_model
-from bertkit.cli.output import InputFile, emit
+from bertkit.cli.output import Column, InputFile, emit
 from bertkit.corpus.texts import read_texts
 
 
@@ -12,7 +12,7 @@ def command(
     input: InputFile,
     *,
     model: str,
-    column: str | None = None,
+    column: Column = None,
     top_k: int | None = None,
     on_long: Literal["truncate", "error"] = "truncate",
     compute: Compute = EXACT,
@@ -28,8 +28,6 @@ def command(
         name.
     input
         A txt file (a text on each line), jsonl, csv, tsv or parquet; "-" is standard input.
-    column
-        The column or key that holds the text.
     top_k
         Number of texts to print; by default all.
     on_long

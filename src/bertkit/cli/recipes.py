@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from bertkit.cli.output import Column, Device
 from bertkit.cli.task_options import given_options, settings_of
 from bertkit.pretraining.recipe import Recipe, RecipeSettings, read_recipe, with_length
 
@@ -46,14 +47,10 @@ class RunOptions:
         Start the heads to train that the checkpoint lacks (masked LM, next sentence) from initial weights.
     held_out
         Files to evaluate on; without them a share of the documents of the corpus is held out.
-    column
-        The column or key that holds the text.
     set
         Settings by section and name, also keys of the config.json, such as model.config.num_hidden_layers=6.
     settings
         Settings instead of the recipe's.
-    device
-        auto, cpu, cuda or mps.
     """
 
     corpus: Annotated[list[str], Parameter(consume_multiple=True)]
@@ -63,10 +60,10 @@ class RunOptions:
     model: str | None = None
     new_head: bool = False
     held_out: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
-    column: str | None = None
+    column: Column = None
     settings: SettingsOfRecipe = NO_SETTINGS
     set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
-    device: str = "auto"
+    device: Device = "auto"
 
     def read(self) -> Recipe:
         """The recipe with the changes and the length of the options.

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 import bertkit
 from bertkit.cli.index import STORE
-from bertkit.cli.output import bold, emit, note
+from bertkit.cli.output import Device, bold, emit, note
 from bertkit.errors import checked_count
 
 
@@ -24,7 +24,7 @@ def command(
     json: Annotated[bool, Parameter(negative=())] = False,
     answer: str | None = None,
     rerank: str | None = None,
-    device: str = "auto",
+    device: Device = "auto",
 ) -> None:
     """Search an index for passages by words and meaning, or for answers to a question.
 
@@ -52,8 +52,6 @@ def command(
         A question answering model, to extract answers from the resulting passages.
     rerank
         A cross-encoder, to rerank the first hundred passages.
-    device
-        auto, cpu, cuda or mps.
     """
     from bertkit.search.filter_syntax import filter_of_condition
     from bertkit.search.filters import And

@@ -4,14 +4,14 @@ from dataclasses import asdict
 from itertools import combinations
 
 from bertkit.cli.models import AS_PUBLISHED, EMBEDDING_MODEL, EXACT, Compute, Pooled, open_encoder
-from bertkit.cli.output import emit
+from bertkit.cli.output import ModelName, emit
 from bertkit.errors import UsageError
 from bertkit.tokenizer.layout import OnLong
 
 
 def command(
     *texts: str,
-    model: str = EMBEDDING_MODEL,
+    model: ModelName = EMBEDDING_MODEL,
     pooled: Pooled = AS_PUBLISHED,
     on_long: OnLong = "truncate",
     compute: Compute = EXACT,
@@ -22,8 +22,6 @@ def command(
     ----------
     texts
         At least two texts.
-    model
-        A folder, a hub name, or the import name of an installed model package.
     on_long
         Policy for texts longer than the model's limit: truncate, raise an error, or encode in windows.
     """

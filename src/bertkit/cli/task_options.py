@@ -12,24 +12,6 @@ from bertkit.errors import UsageError
 from bertkit.tasks import TASKS, RowTask
 from bertkit.tasks.settings import Settings
 
-HELP = {
-    "columns": "Columns by role, such as text=sentence label=polarity, where their names are not recognized.",
-    "label_names": "Names of labels that are integers in the files, in order from 0.",
-    "skip_bad": "Skip rows that cannot be used, and count them.",
-    "device": "auto, cpu, cuda or mps.",
-    "out": "The folder of the model to write.",
-    "dev": "Examples that select the best weights; without them the last weights are kept.",
-    "recipe": (
-        "A TOML file of settings by name, those of the training loop in [training] and options of the task in [task]; "
-        "options given here take precedence."
-    ),
-    "resume": (
-        "Resume the run in the folder, or start it if there is none. A finished run continues if --num-epochs or "
-        "--num-steps is larger than before."
-    ),
-}
-"""Help of parameters that the commands of tasks share."""
-
 
 def command_attribute(name: str, commands: Callable[[], Iterable[tuple[str, str, Callable[..., None]]]]) -> Any:
     """The ``__getattr__`` of a module whose ``command`` has a command for each task that is registered now.

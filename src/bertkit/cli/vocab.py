@@ -8,7 +8,7 @@ from typing import Any
 from cyclopts import App
 
 from bertkit.cli.models import EMBEDDING_MODEL, PRETRAINED_MODEL, open_tokenizer
-from bertkit.cli.output import OutPath, emit, note
+from bertkit.cli.output import Column, OutPath, emit, note
 from bertkit.corpus.texts import read_texts
 from bertkit.errors import DataError, UsageError
 from bertkit.files.whole_files import check_empty, check_folder_writable, check_not_input, check_writable
@@ -27,7 +27,7 @@ def train(
     lowercase: bool = True,
     min_frequency: int = 2,
     max_alphabet: int | None = None,
-    column: str | None = None,
+    column: Column = None,
 ) -> None:
     """Learn a WordPiece vocabulary from files and write it as a vocab.txt.
 
@@ -46,8 +46,6 @@ def train(
     max_alphabet
         Maximum number of single characters; rarer ones become [UNK]. By default 1,000, or if that is more, as in
         Chinese, the number that makes up 99.95 % of the text.
-    column
-        The column or key that holds the text.
     """
     if not files:
         raise UsageError("train requires at least one file or folder of texts")
@@ -72,7 +70,7 @@ def extend(
     model: str = PRETRAINED_MODEL,
     num_words: int = 500,
     min_frequency: int = 5,
-    column: str | None = None,
+    column: Column = None,
 ) -> None:
     """Add frequent words of a domain to a model's vocabulary, where it splits them into pieces, and save a new model.
 
@@ -88,8 +86,6 @@ def extend(
         Maximum number of words to add; words that shorten the texts most come first.
     min_frequency
         Minimum number of occurrences of a word to add.
-    column
-        The column or key that holds the text.
     """
     from bertkit.checkpoint import check_savable
     from bertkit.model import load

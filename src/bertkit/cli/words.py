@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
-from bertkit.cli.output import OutPath, emit, note
+from bertkit.cli.output import Column, ModelName, OutPath, emit, note
 from bertkit.cli.task_options import given_options, settings_of
 from bertkit.cli.training_command import check_one_process, result_row, run_training
 from bertkit.errors import UsageError
@@ -142,7 +142,7 @@ def train(
     out: OutPath,
     settings: SettingsOfWords = DEFAULTS,
     recipe: Path | None = None,
-    column: str | None = None,
+    column: Column = None,
     resume: bool = False,
 ) -> None:
     """Train word vectors on files, on every core, and write them as a StaticEmbedding folder.
@@ -157,8 +157,6 @@ def train(
         The folder to write.
     recipe
         A TOML file of settings by name; options given here take precedence.
-    column
-        The column or key that holds the text.
     resume
         Resume the run in the folder, or start it if there is none; with one thread the result is bit-identical.
     """
@@ -231,15 +229,13 @@ def train_pairs(
 
 
 @command.command
-def extract(*, out: OutPath, model: str = EMBEDDING_MODEL, dimensions: int = 256) -> None:
+def extract(*, out: OutPath, model: ModelName = EMBEDDING_MODEL, dimensions: int = 256) -> None:
     """Extract a static encoder from a model: its output for each token alone, with fewer dimensions.
 
     Parameters
     ----------
     out
         The folder to write, a StaticEmbedding.
-    model
-        A folder, a hub name, or the import name of an installed model package.
     dimensions
         Number of components of a vector.
     """
@@ -256,7 +252,7 @@ def extract(*, out: OutPath, model: str = EMBEDDING_MODEL, dimensions: int = 256
 
 @command.command
 def senses(
-    word: str, texts: Path, /, *, num_senses: int = 2, column: str | None = None, model: str = EMBEDDING_MODEL
+    word: str, texts: Path, /, *, num_senses: int = 2, column: Column = None, model: ModelName = EMBEDDING_MODEL
 ) -> None:
     """Group the occurrences of a word by their contextual vectors.
 
@@ -268,10 +264,6 @@ def senses(
         txt, jsonl, csv, tsv or parquet: one text per row.
     num_senses
         Number of groups.
-    column
-        The column or key that holds the text.
-    model
-        A folder, a hub name, or the import name of an installed model package.
     """
     from bertkit.cli.models import EXACT, open_model
     from bertkit.corpus.texts import read_texts

@@ -113,10 +113,10 @@ def check_writable(path: Path, *inputs: str | Path | None, endings: Sequence[str
     Raises:
         UsageError: another extension, the folder does not exist, ``path`` is a folder, or one of the inputs.
     """
+    check_not_input(path, *inputs)
     if endings and path.suffix not in endings:
         expected = f"one of {', '.join(endings)}" if len(endings) > 1 else endings[0]
         raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected {expected}")
-    check_not_input(path, *inputs)
     path = _linked(path)
     if not path.parent.is_dir():
         problem = "is a file; choose another" if path.parent.exists() else "does not exist; create it first"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
 from bertkit.batch import IGNORED, LabeledBatch
 from bertkit.errors import UsageError
 from bertkit.later import F, torch
+from bertkit.tasks.field_types import AboveZero, Probability, Range, Share
 from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
 from bertkit.tasks.task import Option, TextTask
 
@@ -26,25 +27,24 @@ WEIGHT_OPTIONS: Mapping[str, Option] = {
 }
 
 
+_Weights = Annotated[tuple[float, ...], Range("numbers above 0", lambda values: all(one > 0 for one in values))]
+
+
 @dataclass(frozen=True)
 class Weighted(TextTask):
     """A task with class weights and label smoothing."""
 
     label_names: tuple[str, ...] = ()
-    class_weights: tuple[float, ...] = ()  # weight of each label in the loss; (): equal weights
-    label_smoothing: float = 0.0  # share of the target distributed equally over all labels (Szegedy et al. 2016,
+    class_weights: _Weights = ()  # weight of each label in the loss; (): equal weights
+    label_smoothing: Share = 0.0  # share of the target distributed equally over all labels (Szegedy et al. 2016,
     # section 7)
 
     options: ClassVar[Mapping[str, Option]] = WEIGHT_OPTIONS
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.label_smoothing < 1:
-            raise UsageError(f"label_smoothing={self.label_smoothing}: expected a share from 0 to below 1")
         if self.class_weights and len(self.class_weights) != len(self.label_names):
             raise UsageError(f"{len(self.class_weights)} class_weights for {len(self.label_names)} labels")
-        if any(weight <= 0 for weight in self.class_weights):
-            raise UsageError(f"class_weights={self.class_weights}: expected numbers above 0")
 
 
 @dataclass(frozen=True)
@@ -121,17 +121,10 @@ def _constants_on(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.
 class OneOfClasses(Weighted):
     """One label of C for each row of logits, of a sequence or token."""
 
-    temperature: float = 1.0  # logits are divided by it in predictions
-    threshold: float = 0.0  # what is predicted has a higher probability; both from `bertkit calibrate`
+    temperature: AboveZero = 1.0  # logits are divided by it in predictions
+    threshold: Probability = 0.0  # what is predicted has a higher probability; both from `bertkit calibrate`
 
     has_soft_labels: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.temperature < np.inf:
-            raise UsageError(f"temperature={self.temperature}: expected a number above 0")
-        if not 0 <= self.threshold <= 1:
-            raise UsageError(f"threshold={self.threshold}: expected a probability from 0 to 1")
 
     def logits_of(self, network: Network, rows: Tensor) -> Tensor:
         """See `TextTask.logits_of`; divided by the temperature."""

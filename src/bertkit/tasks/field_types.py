@@ -27,6 +27,17 @@ Seed = Annotated[int, Range("an integer from 0 to below 2**63", lambda value: 0 
 AboveZero = Annotated[float, Range("a number above 0", lambda value: value > 0)]
 NotNegative = Annotated[float, Range("a number of at least 0", lambda value: value >= 0)]
 Share = Annotated[float, Range("a share from 0 to below 1", lambda value: 0 <= value < 1)]
+Probability = Annotated[float, Range("a probability from 0 to 1", lambda value: 0 <= value <= 1)]
+Probabilities = Annotated[
+    tuple[float, ...], Range("probabilities from 0 to 1", lambda values: all(0 <= one <= 1 for one in values))
+]
+Widths = Annotated[
+    tuple[int, ...],
+    Range(
+        "different widths of at least 1",
+        lambda values: all(one > 0 for one in values) and len(set(values)) == len(values),
+    ),
+]
 Shares = Annotated[
     tuple[float, float], Range("two numbers from 0 to below 1", lambda values: all(0 <= value < 1 for value in values))
 ]

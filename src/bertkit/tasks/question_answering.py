@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from bertkit.later import F
 from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import Question
+from bertkit.tasks.field_types import Range
 from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
 from bertkit.tasks.reading.questions import read_questions
 from bertkit.tasks.spans import BestSpans, Windows, best_spans, windows_of
@@ -33,7 +34,8 @@ from bertkit.tokenizer.ragged import ranges
 if TYPE_CHECKING:
     from torch import Tensor
 
-_MOST_CANDIDATES = 1_000
+_Length = Annotated[int, Range(f"an integer from 1 to {2**31 - 1:,}", lambda value: 1 <= value < 2**31)]
+_Number = Annotated[int, Range("an integer from 1 to 1,000", lambda value: 1 <= value <= 1_000)]
 """Maximum number of candidates: each uses memory for every question of a batch."""
 
 _SHORTEST_LIMIT = 30
@@ -80,8 +82,8 @@ class QuestionAnswering(TextTask):
 
     no_answer: bool = False  # questions may have no answer
     no_answer_threshold: float = 0.0  # margin above which "no answer" is predicted; set on dev examples
-    max_answer_length: int = _SHORTEST_LIMIT  # tokens
-    num_candidates: int = 20
+    max_answer_length: _Length = _SHORTEST_LIMIT  # tokens
+    num_candidates: _Number = 20
 
     name: ClassVar[str] = "question-answering"
     head: ClassVar[str] = "question_answering"
@@ -116,12 +118,6 @@ class QuestionAnswering(TextTask):
     @property
     def has_thresholds(self) -> bool:
         return self.no_answer
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, most in (("max_answer_length", 2**31 - 1), ("num_candidates", _MOST_CANDIDATES)):
-            if not 1 <= getattr(self, name) <= most:
-                raise UsageError(f"{name}={getattr(self, name)!r:.60}: expected an integer from 1 to {most:,}")
 
     @property
     def best_by(self) -> str:  # pyrefly: ignore

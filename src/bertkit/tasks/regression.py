@@ -16,6 +16,7 @@ from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
 from bertkit.later import nn, torch
 from bertkit.tasks.examples import TextExample
+from bertkit.tasks.field_types import AboveZero
 from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
 from bertkit.tasks.reading.labels import LabelKind
 from bertkit.tasks.scoring import Numbers
@@ -70,15 +71,10 @@ class _OneNumber(OfTexts):
 
     label_names: tuple[str, ...] = ("score",)
     center: float = 0.0  # the number for head output 0
-    scale: float = 1.0  # change of the number per unit of head output
+    scale: AboveZero = 1.0  # change of the number per unit of head output
 
     best_by: ClassVar[str] = "spearman"
     problem_type: ClassVar[str | None] = "regression"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.scale <= 0:
-            raise UsageError(f"scale={self.scale}: expected a number above 0")
 
     @property
     def loss_function(self) -> NumberLoss:

@@ -6,12 +6,11 @@ Shape letters: S sequences, N texts or pairs, D hidden_size, C labels.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from bertkit.batch import Batch
-from bertkit.errors import UsageError
 from bertkit.tasks.task import TextTask
 
 if TYPE_CHECKING:
@@ -30,13 +29,11 @@ class OnSentenceVectors(TextTask):
     The two texts of a pair are then separate sequences, each encoded alone.
     """
 
-    num_vectors: int = 0  # number of sentence vectors in the head's input: 1 for texts, 2 for pairs; 0: the published
-    # head
+    num_vectors: Literal[0, 1, 2] = 0  # sentence vectors in the head's input: 1 for texts, 2 for pairs; 0: the
+    # published head
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_vectors not in (0, 1, 2):
-            raise UsageError(f"num_vectors={self.num_vectors}: expected 0, 1 or 2")
         if self.num_vectors:
             object.__setattr__(self, "head", VECTOR_HEAD)
 

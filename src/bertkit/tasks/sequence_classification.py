@@ -15,6 +15,7 @@ import numpy as np
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.cross_entropy import LabelSetLoss, OneOfClasses, Weighted, balanced_weights, weights_asked_for
 from bertkit.tasks.examples import TextExample
+from bertkit.tasks.field_types import Probabilities
 from bertkit.tasks.probabilities import sigmoid, softmax
 from bertkit.tasks.reading.labels import LabelKind
 from bertkit.tasks.scoring import OneLabel, SeveralLabels
@@ -180,7 +181,7 @@ class SequenceClassification(OneOfClasses, _Classification):
 class MultiLabelClassification(_Classification):
     """Any number of C labels for each text, each decided independently."""
 
-    thresholds: tuple[float, ...] = ()  # minimum probability of each predicted label; (): 0.5  # pyrefly: ignore
+    thresholds: Probabilities = ()  # minimum probability of each predicted label; (): 0.5  # pyrefly: ignore
 
     name: ClassVar[str] = "multi-label-classification"
     label_kind: ClassVar[LabelKind] = "set"
@@ -199,8 +200,6 @@ class MultiLabelClassification(_Classification):
         super().__post_init__()
         if self.thresholds and len(self.thresholds) != len(self.label_names):
             raise UsageError(f"{len(self.thresholds)} thresholds for {len(self.label_names)} labels")
-        if any(not 0 <= threshold <= 1 for threshold in self.thresholds):
-            raise UsageError(f"thresholds={self.thresholds!r:.60}: expected probabilities from 0 to 1")
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:

@@ -5,7 +5,7 @@ vectors. The trained encoder is then used alone: `Model.embed` returns its vecto
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from bertkit.errors import UsageError
 from bertkit.tasks.examples import TextExample
@@ -16,7 +16,7 @@ from bertkit.tasks.sequence_classification import SequenceClassification
 class SiameseClassification(SequenceClassification):
     """One label of C for a pair of texts, from the sentence vectors of both."""
 
-    num_vectors: int = 2
+    num_vectors: Literal[0, 1, 2] = 2
 
     name: ClassVar[str] = "siamese-classification"
     is_siamese: ClassVar[bool] = True

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from bertkit.batch import IGNORED, LabeledEncodings
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError
 from bertkit.tasks.cross_entropy import OneOfClasses, balanced_weights, weights_asked_for
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TaggedText
@@ -128,8 +128,6 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.words not in get_args(Words):
-            raise UsageError(f"words={self.words!r}: expected one of {', '.join(get_args(Words))}")
         self._tags()
 
     @property

@@ -3,13 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Range, Seed
+from bertkit.tasks.field_types import AboveZero, Count, NotNegative, Range, Seed, Widths
 from bertkit.tasks.settings import Settings
 
 _OTHER_ROWS = Range("an integer of at least 2, as the other rows are negatives", lambda value: value >= 2)
-_WIDTHS = Range(
-    "different widths of at least 1", lambda values: all(one > 0 for one in values) and len(set(values)) == len(values)
-)
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class PairTraining(Settings):
     """
 
     dimensions: Count = 512
-    nested: Annotated[tuple[int, ...], _WIDTHS] = (512, 256, 128, 64, 32)
+    nested: Widths = (512, 256, 128, 64, 32)
     batch_size: Annotated[int, _OTHER_ROWS] = 1024
     num_epochs: Count = 1
     learning_rate: AboveZero = 0.05

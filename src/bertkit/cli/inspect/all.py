@@ -2,11 +2,11 @@
 
 from bertkit.cli.inspect.shown import RECORDED, Recorded
 from bertkit.cli.models import EMBEDDING_MODEL, open_model
-from bertkit.cli.output import OutPath, emit
+from bertkit.cli.output import ModelName, OutPath, emit
 from bertkit.files.whole_files import check_folder_writable
 
 
-def command(text: str, /, *, out: OutPath, model: str = EMBEDDING_MODEL, compute: Recorded = RECORDED) -> None:
+def command(text: str, /, *, out: OutPath, model: ModelName = EMBEDDING_MODEL, compute: Recorded = RECORDED) -> None:
     """Trace a text through the whole model, step by step, as a folder of pages.
 
     Parameters
@@ -15,8 +15,6 @@ def command(text: str, /, *, out: OutPath, model: str = EMBEDDING_MODEL, compute
         The text; a literal [MASK] becomes that token.
     out
         The folder to write, created if missing.
-    model
-        A folder, a hub name, or the import name of an installed model package.
     """
     from bertkit.inspection import write_folder
 

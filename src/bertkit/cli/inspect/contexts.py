@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bertkit.cli.inspect.shown import INSIDE, InspectedInside, show
+from bertkit.cli.output import Column
 
 
 def command(
@@ -10,7 +11,7 @@ def command(
     texts: Path,
     /,
     *,
-    column: str | None = None,
+    column: Column = None,
     senses: Path | None = None,
     top_k: int = 5,
     inspected: InspectedInside = INSIDE,
@@ -23,8 +24,6 @@ def command(
         Matched as a whole word, in any case; the first occurrence in each text.
     texts
         txt, jsonl, csv, tsv or parquet: one text per row. At least three must contain the word.
-    column
-        The column or key that holds the text.
     senses
         A file with the sense of each text, one per line.
     top_k

@@ -5,23 +5,20 @@ from typing import TYPE_CHECKING
 
 from bertkit.cli.inspect.shown import INSIDE, InspectedInside, check_limit, write
 from bertkit.cli.models import open_model
+from bertkit.cli.output import Column
 from bertkit.errors import UsageError
 
 if TYPE_CHECKING:
     from bertkit.inspection import View
 
 
-def command(
-    texts: Path, /, *, column: str | None = None, limit: int = 100, inspected: InspectedInside = INSIDE
-) -> None:
+def command(texts: Path, /, *, column: Column = None, limit: int = 100, inspected: InspectedInside = INSIDE) -> None:
     """Differences of two models: layers, attention, weights, texts that changed most.
 
     Parameters
     ----------
     texts
         txt, jsonl, csv, tsv or parquet: one text per row.
-    column
-        The column or key that holds the text.
     limit
         Maximum number of texts to read.
     """

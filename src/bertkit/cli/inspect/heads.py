@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bertkit.cli.inspect.shown import INSIDE, InspectedInside, check_limit, show
+from bertkit.cli.output import Column
 from bertkit.errors import UsageError
 
 
@@ -10,7 +11,7 @@ def command(
     texts: Path,
     /,
     *,
-    column: str | None = None,
+    column: Column = None,
     limit: int = 200,
     inspected: InspectedInside = INSIDE,
 ) -> None:
@@ -20,8 +21,6 @@ def command(
     ----------
     texts
         txt, jsonl, csv, tsv or parquet: one text per row; or .conllu, whose trees add syntactic relations.
-    column
-        The column or key that holds the text.
     limit
         Maximum number of texts to read.
     """

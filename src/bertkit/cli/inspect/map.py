@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertkit.cli.inspect.shown import ENCODER, Inspected, check_limit, show
+from bertkit.cli.output import Column
 
 Projection = Literal["pca", "tsne"]
 
@@ -12,7 +13,7 @@ def command(
     texts: Path,
     /,
     *,
-    column: str | None = None,
+    column: Column = None,
     projection: Projection = "pca",
     clusters: int = 8,
     limit: int = 2_000,
@@ -24,8 +25,6 @@ def command(
     ----------
     texts
         txt, jsonl, csv, tsv or parquet: one text per row.
-    column
-        The column or key that holds the text.
     projection
         pca or tsne.
     clusters

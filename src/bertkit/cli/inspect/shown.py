@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, PRETRAINED_MODEL, Compute, open_model
-from bertkit.cli.output import OutPath, emit
+from bertkit.cli.output import ModelName, OutPath, emit
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import check_writable
 
@@ -26,8 +26,6 @@ class Inspected:
 
     Parameters
     ----------
-    model
-        A folder, a hub name, or the import name of an installed model package.
     against
         A second model, shown beside the first.
     out
@@ -36,7 +34,7 @@ class Inspected:
         Print all numbers as one line of JSON, instead of a table.
     """
 
-    model: str = EMBEDDING_MODEL
+    model: ModelName = EMBEDDING_MODEL
     against: str | None = None
     out: OutPath | None = None
     json: bool = False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from bertkit.later import F, torch
 from bertkit.tasks.examples import POSITIVE
+from bertkit.tasks.field_types import AboveZero
 from bertkit.tasks.losses.loss import BatchLoss, RowKind, SentenceLoss, loss_parameter
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class InBatch(SentenceLoss):
     queries against queries and documents against documents too (Li et al. 2023).
     """
 
-    temperature: float = loss_parameter(0.05, "divisor of cosines", above=0)
+    temperature: AboveZero = loss_parameter(0.05, "divisor of cosines")
     directions: Literal["query-to-document", "both", "all"] = loss_parameter(
         "query-to-document", "candidates that a positive competes with"
     )

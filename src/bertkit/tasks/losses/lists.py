@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from bertkit.later import F, torch
+from bertkit.tasks.field_types import AboveZero
 from bertkit.tasks.losses.loss import RowKind, ScoreLoss, loss_parameter
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Divergence(ScoreLoss):
     """Kullback-Leibler divergence, nats, between the softmax over the texts of a row of scores and of targets, both
     over a temperature; averaged over rows, times the squared temperature (Lin et al. 2020)."""
 
-    temperature: float = loss_parameter(1.0, "divisor of scores and of those of the teacher", above=0)
+    temperature: AboveZero = loss_parameter(1.0, "divisor of scores and of those of the teacher")
 
     tasks: ClassVar[tuple[str, ...]] = ("similarity", "cross-encoder")
     needs: ClassVar = "teacher"

@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from bertkit.errors import UsageError
 from bertkit.later import F
 from bertkit.tasks.field_types import check_field_types
 
@@ -32,14 +31,13 @@ class BatchLoss(NamedTuple):
     sums: Mapping[str, float] = MappingProxyType({})  # over rows, by name of the metric
 
 
-def loss_parameter(default: Any, help: str, *, above: float = -math.inf, least: float = -math.inf) -> Any:
-    """A field of a loss: an option of the command line and of estimators.
+def loss_parameter(default: Any, help: str) -> Any:
+    """A field of a loss: an option of the command line and of estimators, whose type may have a `Range`.
 
     Args:
         help: noun phrase for the help of the option.
-        above, least: range of a number.
     """
-    return field(default=default, metadata={"help": help, "above": above, "least": least})
+    return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True)
@@ -63,11 +61,6 @@ class SentenceLoss(ABC):
 
     def __post_init__(self) -> None:
         check_field_types(self)
-        for part in fields(self):
-            value, (above, least) = getattr(self, part.name), (part.metadata["above"], part.metadata["least"])
-            if isinstance(value, int | float) and not (value > above and value >= least):
-                expected = f"above {above:g}" if above > -math.inf else f"of at least {least:g}"
-                raise UsageError(f"{part.name}={value!r}: expected a number {expected}")
 
     @classmethod
     def fits(cls, scores: Sequence[float]) -> bool:

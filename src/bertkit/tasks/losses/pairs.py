@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from bertkit.later import F, torch
+from bertkit.tasks.field_types import AboveZero, NotNegative
 from bertkit.tasks.losses.loss import RowKind, ScoreLoss, loss_parameter
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ class Cosent(ScoreLoss):
     """CoSENT (Su 2022; Huang et al. 2024): for every two pairs with different scores, the one with the higher score
     should have the higher cosine: log(1 + sum of exp((cosine of the lower - cosine of the higher) / temperature))."""
 
-    temperature: float = loss_parameter(0.05, "divisor of cosines", above=0)
+    temperature: AboveZero = loss_parameter(0.05, "divisor of cosines")
 
     needs: ClassVar = "scores"
     default_for: ClassVar[tuple[RowKind, ...]] = ("scores",)
@@ -34,7 +35,7 @@ class Contrastive(ScoreLoss):
     """Contrastive loss (Hadsell et al. 2006): squared cosine distance of pairs with score 1, squared shortfall from a
     margin for 0, summed over the hard pairs: 1s farther than the nearest 0, 0s nearer than the farthest 1."""
 
-    margin: float = loss_parameter(0.5, "cosine distance of pairs with 0", least=0)
+    margin: NotNegative = loss_parameter(0.5, "cosine distance of pairs with 0")
 
     needs: ClassVar = "binary"
     default_for: ClassVar[tuple[RowKind, ...]] = ("binary",)

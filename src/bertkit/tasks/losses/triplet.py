@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from bertkit.later import F, torch
+from bertkit.tasks.field_types import NotNegative
 from bertkit.tasks.losses.loss import BatchLoss, SentenceLoss, loss_parameter
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ class Triplet(SentenceLoss):
     """Euclidean distance to the positive - distance to the negative + margin, at least 0, averaged over triplets
     (Reimers & Gurevych 2019, section 3)."""
 
-    margin: float = loss_parameter(1.0, "Euclidean distance between positive and negative", least=0)
+    margin: NotNegative = loss_parameter(1.0, "Euclidean distance between positive and negative")
 
     needs: ClassVar = "triplets"
 

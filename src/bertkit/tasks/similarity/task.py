@@ -17,6 +17,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.later import F, torch
 from bertkit.tasks.examples import NEGATIVE, QUERY, Sequences, TextSet
 from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.field_types import Widths
 from bertkit.tasks.loss import Loss
 from bertkit.tasks.losses import BatchLoss
 from bertkit.tasks.losses.options import LossOptions, loss_class, losses_of
@@ -42,7 +43,7 @@ class Similarity(OfTextSets):
     objective: str = "in-batch"
     objectives: tuple[str, ...] = ()  # the objective of each of several data sets; (): one data set
     kind: Kind = "pairs"  # of examples: texts that belong together, pairs with scores, pairs with 0 and 1
-    dimensions: tuple[int, ...] = ()
+    dimensions: Widths = ()
     query_prompt: str = ""
     document_prompt: str = ""
     turns: bool = False  # data sets take turns; otherwise batches are drawn by size
@@ -82,8 +83,6 @@ class Similarity(OfTextSets):
             self.check_effect("teacher", [name for name, loss in losses if loss.needs == "teacher"])
         if self.turns and not self.objectives:
             raise UsageError("turns has no effect on one data set: omit it, or give several files")
-        if any(width < 1 for width in self.dimensions) or len(set(self.dimensions)) < len(self.dimensions):
-            raise UsageError(f"dimensions={list(self.dimensions)}: expected different widths of at least 1")
 
     @property
     def all_objectives(self) -> tuple[str, ...]:
