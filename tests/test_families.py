@@ -19,11 +19,14 @@ import bertkit
 from bertkit import Model, collate
 from bertkit.architectures import Network, prepare
 from bertkit.architectures.initialization import initialize
+from bertkit.batch import Batch
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import BertkitError, TruncationWarning, UsageError
 from bertkit.transformer.kernels import steps, training_kernels
 from bertkit.transformer.kernels.tile_attention import attend_tiles
+from bertkit.transformer.prepared import encoder as prepared_encoder
 from bertkit.transformer.prepared import int8_steps
+from bertkit.transformer.prepared.encoder import distinct_tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -82,6 +85,26 @@ def test_first_tokens_alone_have_the_same_bits(family: Family, precision: str) -
     whole, firsts = (prepared(batch, first_only=first_only).last_hidden_state for first_only in (False, True))
     assert torch.equal(firsts[batch.first_tokens], whole[batch.first_tokens])
     assert firsts.shape == whole.shape and firsts.any(dim=1).sum() == len(batch) < whole.any(dim=1).sum()
+
+
+@pytest.mark.parametrize("precision", CLOSE)
+@torch.inference_mode()
+def test_equal_tokens_are_multiplied_once_with_the_same_bits(
+    family: Family, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = family.our_model("encoder", 0)
+    prepared, found = prepare(model.encoder, precision), list[bool]()
+    batch = collate(model.tokenizer.encode_batch([*TEXTS, *TEXTS[::-1]] * 4, max_length=19, on_long="truncate"))
+
+    def count(batch: Batch) -> Any:
+        found.append((distinct := distinct_tokens(batch)) is not None)
+        return distinct
+
+    monkeypatch.setattr(prepared_encoder, "distinct_tokens", count)
+    once = prepared(batch).last_hidden_state
+    assert found == [True] * (prepared._repeats_rows and len(batch.input_ids) > 128)
+    monkeypatch.setattr(prepared_encoder, "distinct_tokens", lambda batch: None)
+    assert torch.equal(once, prepared(batch).last_hidden_state)
 
 
 @pytest.mark.full

@@ -37,6 +37,11 @@ class Embeddings(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.project = nn.Linear(width, config.hidden_size) if config.projects_embeddings else None
 
+    @property
+    def are_of_words(self) -> bool:
+        """Whether equal tokens have equal embeddings, wherever they stand."""
+        return self.position is None and self.token_type is None
+
     def forward(self, batch: Batch) -> Tensor:
         """Returns (T, D).
 

@@ -13,6 +13,7 @@ import numpy as np
 from bertkit.batch import Batch
 from bertkit.device import device_of, product_dtype
 from bertkit.later import nn, torch
+from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.encoder import Encoder
 from bertkit.transformer.few_rows.prepared import FewRows, are_few
 from bertkit.transformer.interface import EncoderOutput
@@ -34,10 +35,21 @@ class WholeSequences(Attention):
 
     Args:
         rotary: angles of the tokens.
+        distinct: tokens whose rows before the first layer differ, and for each token the index of its own among these,
+            for one product of equal rows; None: all are multiplied.
     """
 
-    def __init__(self, batch: Batch, rotary: dict[RotaryPositions, Rotary]) -> None:
-        self.batch, self.rotary = batch, rotary
+    def __init__(
+        self, batch: Batch, rotary: dict[RotaryPositions, Rotary], distinct: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> None:
+        self.batch, self.rotary, self.distinct = batch, rotary, distinct
+
+    def inputs(self, number: int, layer: PreparedLayer, read: Any) -> Any:
+        """As `Attention.inputs`."""
+        if number or self.distinct is None:
+            return super().inputs(number, layer, read)
+        tokens, row_of = self.distinct
+        return super().inputs(number, layer, read[tokens])[row_of]
 
     def attend(self, number: int, layer: PreparedLayer, query_key_value: Any) -> Any:
         """As `Attention.attend`."""
@@ -86,7 +98,9 @@ class PreparedTransformer:
             self.stack = PreparedLayers(encoder, self.steps)
             self.layers = self.stack.layers
             self.embeddings = self.steps.embeddings(encoder.embeddings, self.stack.is_pre_norm)
-            self.rotary = encoder.rotary(encoder.config.max_position_embeddings)
+            of_words = isinstance(encoder.embeddings, Embeddings) and encoder.embeddings.are_of_words
+        self._repeats_rows = of_words and isinstance(self.steps, FloatSteps)
+        self.rotary = encoder.rotary(encoder.config.max_position_embeddings)
 
     def fits(self, encoder: nn.Module) -> bool:
         """True if the weights are unchanged since preparation."""
@@ -118,7 +132,9 @@ class PreparedTransformer:
         filled = in_row_counts(batch) if few_rows is None else batch
         embedded, streams = self.embeddings(filled), [] if with_hidden_states else None
         sequences = WholeSequences(
-            filled, {kind: angles.at(filled.position_ids) for kind, angles in self.rotary.items()}
+            filled,
+            {kind: angles.at(filled.position_ids) for kind, angles in self.rotary.items()},
+            distinct_tokens(filled) if self._repeats_rows and few_rows is None else None,
         )
         if few_rows is not None:
             state = self.steps.begin(embedded, self.stack.norms[0])
@@ -176,6 +192,15 @@ def _steps_for(encoder: Encoder, precision: str, kernels: Kernels | None) -> Flo
         return GenerationSteps(kernels or generation_kernels_for(precision, device), dtype)
     kernels = kernels or kernels_for(precision, device)
     return Int8Steps(kernels) if precision == "int8" else FloatSteps(kernels, dtype)
+
+
+def distinct_tokens(batch: Batch) -> tuple[np.ndarray, np.ndarray] | None:
+    """Indices of a token of each id, and for each token the index of its id among these; None if few ids repeat, or on
+    another device than the CPU."""
+    if device_of(batch.input_ids).type != "cpu":
+        return None
+    _, tokens, row_of = np.unique(np.asarray(batch.input_ids), return_index=True, return_inverse=True)
+    return (tokens, row_of) if len(tokens) < 0.8 * len(row_of) else None
 
 
 def in_row_counts(batch: Batch) -> Batch:

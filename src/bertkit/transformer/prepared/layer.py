@@ -66,7 +66,7 @@ class PreparedLayer:
             rows: (C,) indices of the only rows to compute after attention; None: all.
         """
         steps = self.steps
-        query_key_value = steps.product(self.query_key_value, state.read)
+        query_key_value = attention.inputs(number, self, state.read)
         if self.head_norms is not None:
             query_key_value = self.head_norms(query_key_value)
         context = attention.attend(number, self, query_key_value)
@@ -96,6 +96,10 @@ def _products(rows: Any, *layers: Any) -> list[Any]:
 
 class Attention:
     """Attention of the layers of a call."""
+
+    def inputs(self, number: int, layer: PreparedLayer, read: Any) -> Any:
+        """What `attend` reads, from what the layer reads: (T, D) to (T, 3 D); ``number`` is the index of the layer."""
+        return layer.steps.product(layer.query_key_value, read)
 
     def attend(self, number: int, layer: PreparedLayer, query_key_value: Any) -> Any:
         """(T, (H + 2 G) K) queries of H heads, keys and values of G heads, to the context (T, H K); ``number`` is the
