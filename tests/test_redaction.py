@@ -5,18 +5,21 @@ import random
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
 
+import phonenumbers
 import pytest
 from planted_identifiers import document
 
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
 from bertkit.redaction import Key, Redactor
+from bertkit.redaction.identifiers import IDENTIFIERS, _national, phones
 from bertkit.redaction.redactor import _Stream, kind_of
-from bertkit.redaction.spans import BLOCK, Span, TaggedFinder, Union, Window
+from bertkit.redaction.spans import BLOCK, IdentifierFinder, Span, TaggedFinder, Union, Window
 
 TEXT = "Ada (ada@example.org, +44 20 7946 0958) paid with 4111 1111 1111 1111.\r\n"
 
@@ -82,6 +85,9 @@ def test_many_planted_identifiers(redactor: Redactor) -> None:
         ("(030) 901820 und (siehe 030)", "[PHONE] und (siehe 030)"),
         ("ssn 219099999, 219-09-9999, 000-12-3456", "ssn [SSN], [SSN], 000-12-3456"),
         ("fe80::1 and 10:15:30 and std::vector", "[IP] and 10:15:30 and std::vector"),
+        ("fe80::1: no route to 2001:db8::/32", "[IP]: no route to [IP]/32"),
+        ("scan_4111111111111111_2.png of _ada@example.org_", "scan_[CARD]_2.png of [EMAIL]_"),
+        ("BG 12 34 56 C, AB 12 34 56 C", "BG 12 34 56 C, [NATIONAL_ID]"),
         ("localhost 127.0.0.1, version 1.2.3", "localhost 127.0.0.1, version 1.2.3"),
         ("https://user:hunter2@host.org/x", "https://[SECRET]/x"),
         ("CPF 529.982.247-25, NIE X1234567L", "CPF [NATIONAL_ID], NIE [NATIONAL_ID]"),
@@ -92,6 +98,61 @@ def test_many_planted_identifiers(redactor: Redactor) -> None:
 def test_examples(redactor: Redactor, text: str, expected: str) -> None:
     redacted = redactor.redact(text).text
     assert re.sub(r"https://\[SECRET\].*", "https://[SECRET]/x", redacted) == expected
+
+
+VALUES = [  # of every pattern
+    "ada@example.org", "%C3%A9mile@example.org", "4111 1111 1111 1111", "4111111111111111",
+    "DE89 3704 0044 0532 0130 00",
+    "gb82WEST12345698765432", "192.168.10.7", "fe80::1", "2001:db8::", "2001:db8:85a3:8d3:1319:8a2e:370:7348",
+    "::ffff:10.1.2.3", "00:1b:44:11:3a:b7", "219-09-9999", "+44 20 7946 0958", "(212) 555-0142", "212-555-0142",
+    "1-212-555-0142", "030 901820", "AB 12 34 56 C", "X1234567L", "12345678Z", "RSSMRA85T10A562S",
+    "1 85 07 75 116 001 91",
+    "285072A11600101", "529.982.247-25", "880320-0016", "131052-308T", "2341 2341 2346",
+    "1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa", "bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4", "AKIAIOSFODNN7EXAMPLE",
+    "ghp_" + "a1B2" * 9, "xoxb-" + "a1b2" * 5, "sk_live_" + "a1b2" * 6, "hf_" + "a1B2" * 8, "npm_" + "a1B2" * 9,
+    "SG." + "a1B2" * 5 + "ab." + "a1B2" * 10 + "abc", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIi.c2lnbmF0dXJl",
+    "-----BEGIN PRIVATE KEY-----abc-----END PRIVATE KEY-----",
+    "P<UTOERIKSSON<<ANNA<MARIA<<<<<<<<<<<<<<<<<<<\nL898902C36UTO7408122F1204159ZE184226B<<<<<10",
+]  # fmt: skip
+NAMED_VALUES = {  # with the word that names them
+    "ssn": "219099999", "Steuer-ID": "36 574 261 809", "BSN": "111222333", "PESEL": "44051401359", "SIN": "130 692 544",
+    "TFN": "123 456 782", "PAN": "ACUPA7085R", "tel.": "2125550142",
+}  # fmt: skip
+
+
+def test_every_pattern_finds_a_value() -> None:
+    texts = [*VALUES, *(f"{word}: {value}" for word, value in NAMED_VALUES.items()), "https://ada:pass@host"]
+    for each in [*IDENTIFIERS, *phones(("US", "GB", "DE", "FR"))]:
+        window = [Window(text, 0, True) for text in texts]
+        assert any(list(IdentifierFinder(each).find(text)) for text in window), each
+
+
+def test_values_are_replaced_beside_any_sign(redactor: Redactor) -> None:
+    before = ["", *"([{\"'<>/|=:«“-–*_#@~&。", ". ", "=> ", "\\n", "\\t", "文："]
+    after = ["", *",;!?)]}>\"'/|…»”’-–—=&#%*_~@。、\t", ". ", ": ", "\\n", "、文"]
+    leaks = []
+    for value in VALUES:
+        text = "".join(f"x {first}{value}{last}\u2003y\r" for first in before for last in after)
+        leaks += [line for line in redactor.redact(text).text.split("\r") if value in line]
+    assert leaks == []
+
+
+@pytest.mark.parametrize("region", ["US", "GB", "DE", "FR", "IT", "JE", "CA", "BR", "AR", "CN", "KZ", "SM", "AU"])
+def test_no_number_is_refused_by_its_digits(region: str) -> None:
+    rng = random.Random(region)
+    prefixes = ["", "0", "1", "00", "011", phonenumbers.country_code_for_region(region)]
+    valid = 0
+    for kind in range(5):
+        example = phonenumbers.example_number_for_type(region, kind)
+        for _ in range(200 if example else 0):
+            digits = list(f"{rng.choice(prefixes)}{phonenumbers.national_significant_number(example)}")
+            digits[rng.randrange(len(digits))] = rng.choice("0123456789")
+            text = "".join(digits)
+            with suppress(phonenumbers.NumberParseException):
+                if phonenumbers.is_valid_number(phonenumbers.parse(text, region)):
+                    valid += 1
+                    assert _national(region).fullmatch(text), text
+    assert valid > 50
 
 
 @pytest.mark.full(sample=6)

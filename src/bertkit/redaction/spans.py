@@ -4,7 +4,10 @@ A finder decides a span when it has read all that could change it. Positions are
 stream.
 """
 
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from bertkit.redaction.identifiers import CONTEXT, SEPARATORS, Identifier
@@ -24,17 +27,31 @@ class Span(NamedTuple):
     kind: str
 
 
-class Window(NamedTuple):
+@dataclass(frozen=True)
+class Window:
     """The part of a stream in memory."""
 
     text: str
     offset: int  # position of its first character
     is_last: bool  # whether the stream ends with it
+    _starts: dict[re.Pattern[str], list[int]] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
         """Position after its last character."""
         return self.offset + len(self.text)
+
+    def first(self, identifier: Identifier, start: int) -> re.Match[str] | None:
+        """The first match of a pattern at a character of the text or after it."""
+        text, starts = self.text, identifier.starts
+        if starts is None:
+            is_possible = not identifier.contents or any(content in text for content in identifier.contents)
+            return identifier.pattern.search(text, start) if is_possible else None
+        if starts not in self._starts:
+            self._starts[starts] = [match.start() for match in starts.finditer(text)]
+        known = self._starts[starts]
+        matches = (identifier.pattern.match(text, known[i]) for i in range(bisect_left(known, start), len(known)))
+        return next(filter(None, matches), None)
 
 
 Tag = Callable[[Sequence[str]], Sequence[Sequence[Span]]]
@@ -59,15 +76,14 @@ class IdentifierFinder:
 
     def find(self, window: Window) -> Iterator[Span]:
         """As `Finder.find`."""
-        (text, offset, is_last), identifier = window, self.identifier
+        text, offset, identifier = window.text, window.offset, self.identifier
         start = self.position - offset
-        undecided = len(text) if is_last else max(start, len(text) - identifier.longest - MARGIN)
+        undecided = len(text) if window.is_last else max(start, len(text) - identifier.longest - MARGIN)
         while start <= undecided:
-            match = identifier.pattern.search(text, start)
+            match = window.first(identifier, start)
             if match is None or match.start() >= undecided:
                 break
-            end = self._valid_end(text, match.start(), match.end())
-            if end:
+            if end := self._valid_end(text, match.start(), match.end()):
                 yield Span(offset + match.start(), offset + end, identifier.kind)
             start = end or match.start() + 1
         self.position = offset + max(start, undecided)
