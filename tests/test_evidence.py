@@ -726,7 +726,7 @@ def test_rejects_invalid_input(tmp_path: Path):
     with pytest.raises(UsageError, match="evidence requires a task with classes"):
         gather_evidence(model, examples_of("one", 4))
     results = gather_evidence(model_of("one"), examples_of("one", 4))
-    for path, message in (("report.json", r"ends in \.html"), ("no/report.html", "does not exist")):
+    for path, message in (("report.json", r"expected \.html"), ("no/report.html", "does not exist")):
         with pytest.raises(UsageError, match=message):
             write_evidence_report(results, tmp_path / path)
     assert not list(tmp_path.iterdir())
