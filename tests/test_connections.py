@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import math
 import re
 import socket
 import threading
@@ -105,6 +106,20 @@ def test_bodies_of_small_chunks_and_with_trailers_are_read(connect: Connect) -> 
         for _ in range(2):
             client.sendall(sent + b"0\r\nx: " + b"y" * 40_000 + b"\r\n\r\n")
             assert statuses(client, 1) == [200]
+
+
+def test_without_limits_a_slow_client_is_waited_for(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("header_timeout_seconds", "send_timeout_seconds"):
+        monkeypatch.setattr(LimitedProtocol, name, math.inf)
+    with connect() as client:
+        client.sendall(b"GET /large HTTP/1.1\r\nhost: a\r\n")
+        time.sleep(0.6)
+        client.sendall(b"connection: close\r\n\r\n")
+        time.sleep(0.6)  # most of the answer is not read
+        received = 0
+        while part := client.recv(1 << 20):
+            received += len(part)
+        assert received > LARGE
 
 
 def test_body_timeout_exceeds_header_timeout_and_connections_are_kept_alive(connect: Connect) -> None:

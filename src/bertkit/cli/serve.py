@@ -1,6 +1,7 @@
 """bertkit serve"""
 
 import logging
+import math
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ def command(
     accept_token_ids: bool = False,
     cors_origin: list[str] | None = None,
     root_path: str = "",
+    client_limits: bool = True,
     words: str | None = None,
     log_format: Literal["text", "json"] = "text",
     compute: Compute = EXACT,
@@ -67,6 +69,8 @@ def command(
         repeated. * is all. By default none.
     root_path
         The prefix of all paths, such as /bert, if a proxy serves this server below it.
+    client_limits
+        End connections of clients that send or read too slowly; --no-client-limits if a proxy in front does that.
     words
         For taggers, the rule for splitting texts into words, punctuation or spaces; by default the model's.
     log_format
@@ -87,6 +91,7 @@ def command(
         accept_token_ids=accept_token_ids,
         cors_origins=tuple(map(_origin, cors_origin or ())),
         root_path=_root_path(root_path),
+        **({} if client_limits else dict.fromkeys(("receive_timeout_seconds", "send_timeout_seconds"), math.inf)),
     )
 
     def load() -> Loaded:
