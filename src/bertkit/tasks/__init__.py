@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from bertkit.tasks.examples import TextExample as TextExample
     from bertkit.tasks.examples import TextSet as TextSet
     from bertkit.tasks.few_shot import FewShotClassification as FewShotClassification
+    from bertkit.tasks.field_types import NotNegative as NotNegative
+    from bertkit.tasks.field_types import Range as Range
     from bertkit.tasks.generative import GenerativeTask as GenerativeTask
     from bertkit.tasks.judged import JudgedTask as JudgedTask
     from bertkit.tasks.loss import Loss as Loss
