@@ -1,7 +1,7 @@
 """Thresholds with a promise that holds on average over random draws of the calibration rows and of a new row from one
 distribution: conformal risk control.
 
-Recall: Angelopoulos et al. 2022, "Conformal Risk Control"; it holds whatever the model.
+Recall: Angelopoulos et al. 2022, "Conformal Risk Control"; it holds for any model.
 
 Share of wrong answers among all answers: it may fall and rise with the threshold, which the proof does not cover. The
 same correction is used at the lowest threshold that needs no other (Angelopoulos 2026, "Conformal Risk Control for

@@ -45,8 +45,9 @@ class Window:
         """The first match of a pattern at a character of the text or after it."""
         text, starts = self.text, identifier.starts
         if starts is None:
-            is_possible = not identifier.contents or any(content in text for content in identifier.contents)
-            return identifier.pattern.search(text, start) if is_possible else None
+            if identifier.contents and not any(content in text for content in identifier.contents):
+                return None
+            return identifier.pattern.search(text, start)
         if starts not in self._starts:
             self._starts[starts] = [match.start() for match in starts.finditer(text)]
         known = self._starts[starts]

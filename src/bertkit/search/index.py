@@ -317,13 +317,10 @@ class Index:
         every = [Query.checked(query, plain=plain or not has_words) for query in queries]
         if mode in ("hybrid", "dense"):
             with self.store.expected():
-                vectors, identity = (
-                    self.encoder.embed_query([asked.text for asked in every], report),
-                    self.encoder.identity,
-                )
+                vectors = self.encoder.embed_query([asked.text for asked in every], report)
+                identity = self.encoder.identity
         with self.store.snapshot() as snapshot:
-            parts = snapshot, self._tables, mode, vectors, identity, reranker
-            return results_of(every, k, where, *parts)
+            return results_of(every, k, where, snapshot, self._tables, mode, vectors, identity, reranker)
 
     def around(self, result: Result, num_passages: int) -> tuple[int, str]:
         """The text of a result with up to ``num_passages`` passages before and after it, see `text_around`."""
