@@ -8,28 +8,30 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bertkit.errors import BertkitError
-from bertkit.serving.embedding_api import embedding_routes
-from bertkit.serving.extract_api import extract_routes
-from bertkit.serving.generate_api import generate_routes
+from bertkit.serving import (
+    embedding_api,
+    extract_api,
+    generate_api,
+    health_api,
+    hub_api,
+    inspect_api,
+    openai_api,
+    redact_api,
+    rerank_api,
+    search_api,
+    task_api,
+)
 from bertkit.serving.guard import counted
-from bertkit.serving.health_api import health_routes
-from bertkit.serving.hub_api import hub_routes
-from bertkit.serving.inspect_api import inspect_routes
-from bertkit.serving.openai_api import openai_routes
-from bertkit.serving.redact_api import redact_routes
 from bertkit.serving.refusals import InvalidRequest, Refusal, without_frames
-from bertkit.serving.rerank_api import rerank_routes
 from bertkit.serving.routes import openapi
-from bertkit.serving.search_api import search_routes
 from bertkit.serving.service import Service
-from bertkit.serving.task_api import task_routes
 from bertkit.version import __version__
 
 _LOG = logging.getLogger("bertkit.serving")
 
 _FAMILIES = (
-    health_routes, openai_routes, embedding_routes, rerank_routes, task_routes, generate_routes, search_routes,
-    inspect_routes, extract_routes, redact_routes, hub_routes,
+    health_api, openai_api, embedding_api, rerank_api, task_api, generate_api, search_api, inspect_api, extract_api,
+    redact_api, hub_api,
 )  # fmt: skip
 
 
@@ -41,9 +43,9 @@ class Application:
     """
 
     def __init__(self, service: Service) -> None:
-        self.routes = [route for family in _FAMILIES for route in family(service)]
+        self.routes = [route for family in _FAMILIES for route in family.routes]
         self.openapi = openapi(self.routes, "bertkit", __version__, service.settings.root_path)
-        self._handlers = {(route.method, route.path): route.handler(service.respond) for route in self.routes}
+        self._handlers = {(route.method, route.path): route.handler(service) for route in self.routes}
         self._prefixes = {route.prefix: route.path for route in self.routes if route.prefix is not None}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

@@ -8,11 +8,10 @@ library shares batches, and none of them knows.
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from bertkit.later import Tensor
 from bertkit.serving.jobs import Job, Results
 from bertkit.serving.queue import Part, TakenBatch
 from bertkit.serving.shared_run import SharedRun
-from bertkit.serving.ticket import Outcome, Ticket
+from bertkit.serving.ticket import Answer, Ticket
 from bertkit.tokenizer import Encodings
 from bertkit.transformer.kernels.arrays import library_of, split
 
@@ -49,19 +48,29 @@ class _Waits(BaseException):
 
 
 class Run:
-    """A run of an encoder that a call asked for: its sequences, for the queue, and their rows; see `queue.Part`."""
+    """A run of an encoder that a call asked for: its sequences, for the queue, and their rows; see `queue.Part`.
+
+    Args:
+        identity: by which a call that is made again finds the rows; see `Call.run`.
+        bounds: the first sequence of each unit, and the end: of an item, or in a whole call of all items together.
+    """
 
     def __init__(
-        self, call: "Call", runner: Runner, encodings: Encodings, forward: Forward, rows_per_sequence: np.ndarray | None
-    ) -> None:
-        self.call, self.runner, self.group = call, runner, id(runner.encoder)
+        self, call: "Call", identity: Hashable, runner: Runner, encodings: Encodings, forward: Forward,
+        rows_per_sequence: np.ndarray | None, bounds: list[int],
+    ) -> None:  # fmt: skip
+        self.call, self.identity, self.runner, self.group = call, identity, runner, id(runner.encoder)
         self.is_long = call.verb.is_long
-        self.rows: dict[int, Tensor] = {}  # of each sequence
         self._encodings, self._forward, self._rows_per_sequence = encodings, forward, rows_per_sequence
-        ids, types, bounds = encodings.input_ids, encodings.token_type_ids, encodings.cu_seqlens.tolist()
+        ids, types, ends = encodings.input_ids, encodings.token_type_ids, encodings.cu_seqlens.tolist()
         self.lengths: list[int] = encodings.seqlens.tolist()
-        parts = [slice(start, end) for start, end in pairwise(bounds)]
-        self._keys = [(self.group, ids[part].tobytes(), types[part].tobytes()) for part in parts]
+        self._keys = [
+            (self.group, ids[start:end].tobytes(), types[start:end].tobytes()) for start, end in pairwise(ends)
+        ]
+        self._rows: dict[int, Tensor] = {}  # of each sequence
+        self._sequences = [range(start, end) for start, end in pairwise(bounds)]  # of each unit
+        self.unit_of = [unit for unit, sequences in enumerate(self._sequences) for _ in sequences]
+        self._num_missing, self._lock = list(map(len, self._sequences)), threading.Lock()
 
     def key(self, index: int) -> Hashable:
         """Equal for sequences with the same hidden states."""
@@ -80,7 +89,7 @@ class Run:
 
     def compute(self, indices: np.ndarray, numbers: np.ndarray, shared: SharedRun, most: int) -> list[int]:
         """Compute the rows of some sequences from those with the ``numbers`` in a run of the encoder, in steps of at
-        most so many tokens; returns the items of the call whose last rows these are."""
+        most so many tokens; returns the units whose last rows these are."""
         complete: list[int] = []
         lengths = self._encodings.seqlens[indices]
         for step in length_sorted_batches(lengths, most) if lengths.sum() > most else [slice(None)]:
@@ -88,20 +97,37 @@ class Run:
             batch = self.runner.collate(self._encodings.take(chosen))
             rows = shared.rows(numbers[step], partial(self._forward, batch, chosen))
             counts = np.ones_like(chosen) if self._rows_per_sequence is None else self._rows_per_sequence[chosen]
-            complete += self.call.store(self, chosen.tolist(), split(rows, counts.tolist()))
+            complete += self._store(chosen.tolist(), split(rows, counts.tolist()))
         return complete
 
-    def together(self, indices: Sequence[int]) -> Tensor:
-        """The rows of some sequences."""
-        rows = [self.rows[index] for index in indices]
+    def _store(self, indices: list[int], rows: Sequence[Tensor]) -> list[int]:
+        complete = []
+        with self._lock:
+            for index, part in zip(indices, rows, strict=True):
+                self._rows[index] = part
+                unit = self.unit_of[index]
+                self._num_missing[unit] -= 1
+                if not self._num_missing[unit]:
+                    complete.append(unit)
+        return complete
+
+    def rows_of(self, units: Sequence[int]) -> Tensor:
+        """The rows of some units."""
+        rows = [self._rows[index] for unit in units for index in self._sequences[unit]]
         return library_of(rows[0]).concatenate(rows)
+
+    def forget(self, units: Sequence[int]) -> None:
+        """Free the rows of some units."""
+        for unit in units:
+            for index in self._sequences[unit]:
+                del self._rows[index]
 
 
 class Call:
-    """Items of jobs of one kind, encoded together, and their rows, in one run of an encoder.
+    """Items of jobs of one kind, and how far the call of their verb for them has come.
 
     Args:
-        slices: one of each job.
+        slices: one of each job; of a whole verb, one.
         is_literal: the items of the only slice as the request gives them, with those that are equal, so that an error
             names one by its index there.
 
@@ -115,7 +141,7 @@ class Call:
         self.verb = self.jobs[0].verb
         self.waiting: Run | None = None
         self.computed: list[tuple[int, int]] = []
-        self._has_run, self._lock = False, threading.Lock()
+        self._slices, self._has_run = slices, False
         job, first, end = slices[0]
         self._first = job.positions[first]  # position of the first item in its request
         if is_literal:
@@ -124,6 +150,7 @@ class Call:
             self._owners = [(job, number) for job, first, end in slices for number in range(first, end)]
         self.items = [job.items[number] for job, number in self._owners]
         self._counts = [(0, 0, 0, 0)] * len(self.items)
+        self._known: dict[Hashable, Tensor] = {}  # the rows of the runs of a whole call
 
     @property
     def ticket(self) -> Ticket:
@@ -131,9 +158,8 @@ class Call:
         (job,) = self.jobs
         return job.ticket
 
-    def start(self, may_run: Callable[[Run], bool]) -> list[Outcome] | None:
-        """Compute the items, as far as runs of encoders may be computed at once; the outcomes of the jobs that this
-        ended.
+    def start(self, may_run: Callable[[Run], bool]) -> list[Answer] | None:
+        """Compute the items, as far as runs of encoders may be computed at once; the answers that this ended.
 
         Returns:
             None if sequences have to wait, or steps are left.
@@ -143,34 +169,55 @@ class Call:
         """
         for job in self.jobs:
             job.start()
-        self._may_run, self._began = may_run, time.perf_counter()
+        self._began = time.perf_counter()
+        ended = self._called(range(len(self.items)), _Invocation(self, may_run, self._known))
+        if ended is not None or self.waiting is None or not self.verb.is_whole:
+            self._settle()
+        return ended
+
+    def resume(self, run: Run, units: list[int]) -> list[Answer] | None:
+        """Call the verb again for items of a run that have all of their rows now; the answers that this ended; None if
+        it waits again. An error reaches only the job of its item."""
+        known, items = {run.identity: run.rows_of(units)}, units
+        if self.verb.is_whole:
+            self._known |= known
+            known, items = self._known, list(range(len(self.items)))
         try:
-            results = self._all_results()
+            ended = self._called(items, _Invocation(self, lambda run: False, known))
+        except Exception as error:
+            if self.verb.is_whole:
+                self._settle(error)
+            elif len(units) > 1:
+                return [answer for unit in units for answer in self.resume(run, [unit]) or ()]
+            else:
+                self._owners[units[0]][0].outcome.fail(error)
+            return []
+        run.forget(units)
+        if self.verb.is_whole and ended is not None:
+            self._settle()
+        return ended
+
+    def _settle(self, error: Exception | None = None) -> None:
+        for job, first, _ in self._slices:
+            job.settle(first, error)
+
+    def _called(self, items: Sequence[int], invocation: "_Invocation") -> list[Answer] | None:
+        report = InferenceReport(num_texts=self._first)
+        _thread.invocation = invocation
+        try:
+            results = self.verb.compute([self.items[item] for item in items], report)
         except _Waits:
             return None
         finally:
-            del self._may_run  # which knows the work that may compute this call
-        return None if results is None else self._spread(range(len(self.items)), results)
-
-    def _all_results(self) -> Results | None:
-        report = InferenceReport(num_texts=self._first)
-        results = self._results(self.items, report, None)
-        if not self._has_run:
+            _thread.invocation = None
+        if results is None:
+            return None
+        if not self._has_run or self.verb.is_whole:
             if len(self.jobs) > 1:
                 raise LookupError("the counts of each job are unknown")
-            self.ticket.num_tokens += report.num_tokens
+            self.ticket.num_tokens += 0 if self._has_run else report.num_tokens
             self.ticket.count(report.num_texts_cut, report)
-        return results
-
-    def _results(
-        self, items: Sequence[Any], report: InferenceReport, known: tuple[Run, list[int]] | None
-    ) -> Results | None:
-        """The results of some items, in a run of the encoder, or from the rows of a known one with these items."""
-        _thread.call, _thread.known = self, known
-        try:
-            return self.verb.compute(items, report)
-        finally:
-            _thread.call = _thread.known = None
+        return self._spread(items, results)
 
     def run(
         self,
@@ -180,31 +227,51 @@ class Call:
         rows_per_sequence: np.ndarray | None,
         compute: Callable[[], Tensor],
     ) -> Tensor:
-        """`Runner.run` inside the call, which ``compute`` does at once."""
-        known, _thread.known = _thread.known, None
-        if known is not None:
-            run, items = known
-            return run.together([index for item in items for index in self._sequences_of(item)])
-        if self._has_run:  # another run than the first of the verb
+        """`Runner.run` inside the call, which ``compute`` does at once.
+
+        When the call is made again, a run is known by its number. In a whole call it is known by its sequences, not by
+        its place among the runs: an index can change in between.
+        """
+        invocation, is_whole = _thread.invocation, self.verb.is_whole
+        assert invocation is not None
+        sequences = (
+            (id(runner.encoder), encodings.input_ids.tobytes(), encodings.seqlens.tobytes()) if is_whole else None
+        )
+        identity = invocation.identity(sequences)
+        if identity in invocation.known:
+            return invocation.known[identity]
+        if not self._has_run:
+            for job in self.jobs:
+                job.ticket.tokenization_seconds += time.perf_counter() - self._began
+        elif not is_whole:  # another run than the first of the verb
             return compute()
         self._has_run = True
-        self._note(encodings)
-        self._end_tokenization()
-        if self.verb.bytes_per_token:
-            self._reserve()
-        return self._at_once(Run(self, runner, encodings, forward, rows_per_sequence), compute)
-
-    def _end_tokenization(self) -> None:
-        for job in self.jobs:
-            job.ticket.tokenization_seconds += time.perf_counter() - self._began
-
-    def _at_once(self, run: Run, compute: Callable[[], Tensor]) -> Tensor:
-        """The rows of a run; if it may not be computed at once, it waits."""
-        if not self._may_run(run):
+        bounds = self._note(encodings)
+        run = Run(self, identity, runner, encodings, forward, rows_per_sequence, bounds)
+        if not invocation.may_run(run):
             self.waiting = run
             raise _Waits
         self.computed.append((len(run.lengths), sum(run.lengths)))
-        return compute()
+        rows = compute()
+        if is_whole:
+            self._known[identity] = rows
+        return rows
+
+    def _note(self, encodings: Encodings) -> list[int]:
+        """Count the tokens of a run; its bounds."""
+        if self.verb.is_whole:
+            self.ticket.num_tokens += len(encodings.input_ids)
+            return [0, len(encodings)]
+        counts = [encodings.seqlens, encodings.num_tokens_cut, encodings.num_unknown, encodings.are_empty()]
+        numbers = range(len(self.items) + 1)
+        bounds = [*numbers]
+        if len(encodings) != len(self.items):  # windows
+            bounds = np.searchsorted(encodings.text_index, numbers).tolist()
+            counts = [np.bincount(encodings.text_index, row, numbers[-1]).astype(np.int64) for row in counts]
+        self._counts = list(zip(*(row.tolist() for row in counts), strict=True))  # of each item
+        if self.verb.bytes_per_token:
+            self._reserve()
+        return bounds
 
     def _reserve(self) -> None:
         """Make room for the answers, or end the jobs for which there is none."""
@@ -219,58 +286,17 @@ class Call:
             except BertkitError as error:
                 job.outcome.fail(error)
 
-    def _note(self, encodings: Encodings) -> None:
-        counts = [encodings.seqlens, encodings.num_tokens_cut, encodings.num_unknown, encodings.are_empty()]
-        numbers = range(len(self.items) + 1)
-        self._item_of, self._bounds = [*numbers[:-1]], [*numbers]  # of each sequence, and of each item
-        if len(encodings) != len(self.items):  # windows
-            self._item_of = encodings.text_index.tolist()
-            self._bounds = np.searchsorted(encodings.text_index, numbers).tolist()
-            counts = [np.bincount(encodings.text_index, row, numbers[-1]).astype(np.int64) for row in counts]
-        self._counts = list(zip(*(row.tolist() for row in counts), strict=True))  # of each item
-        self._missing = [end - start for start, end in pairwise(self._bounds)]
-
-    def _sequences_of(self, item: int) -> range:
-        return range(self._bounds[item], self._bounds[item + 1])
-
     def parts(self) -> Iterator[tuple[Job, Part]]:
         """The waiting sequences of each job."""
-        wanted: dict[Job, list[int]] = {}
-        for index, item in enumerate(self._item_of):
-            wanted.setdefault(self._owners[item][0], []).append(index)
         run, self.waiting = self.waiting, None
+        assert run is not None
+        wanted: dict[Job, list[int]] = {}
+        for index, unit in enumerate(run.unit_of):
+            wanted.setdefault(self._owners[unit][0], []).append(index)
         for job, indices in wanted.items():
             yield job, Part(job, run, indices)
 
-    def store(self, run: Run, indices: list[int], rows: Sequence[Tensor]) -> list[int]:
-        """Store the rows of some sequences; the items that have all of theirs now."""
-        complete = []
-        with self._lock:
-            for index, part in zip(indices, rows, strict=True):
-                item = self._item_of[index]
-                run.rows[index] = part
-                self._missing[item] -= 1
-                if not self._missing[item]:
-                    complete.append(item)
-        return complete
-
-    def finish(self, run: Run, items: list[int]) -> list[Outcome] | None:
-        """Compute the results of items that have all of their rows; the outcomes of the jobs that this ended; None if
-        it waits again. An error reaches only the job of its item."""
-        try:
-            results = self._results([self.items[item] for item in items], InferenceReport(), (run, items))
-        except Exception as error:
-            if len(items) > 1:
-                return [outcome for item in items for outcome in self.finish(run, [item]) or ()]
-            self._owners[items[0]][0].outcome.fail(error)
-            return []
-        assert results is not None
-        for item in items:
-            for index in self._sequences_of(item):
-                del run.rows[index]
-        return self._spread(items, results)
-
-    def _spread(self, items: Sequence[int], results: Results) -> list[Outcome]:
+    def _spread(self, items: Sequence[int], results: Results) -> list[Answer]:
         ended = []
         for item, result in zip(items, results, strict=True):
             job, number = self._owners[item]
@@ -280,65 +306,7 @@ class Call:
         return ended
 
 
-class WholeCall(Call):
-    """Items of one job, with any number of runs of encoders. The rows of each are found again by its sequences, not by
-    its place among the runs: an index can change in between."""
-
-    def __init__(self, slices: Sequence[Slice]) -> None:
-        super().__init__(slices)
-        self._known: dict[Hashable, Tensor] = {}
-
-    def _all_results(self) -> Results | None:
-        self._num_asked = Counter[Hashable]()
-        report = InferenceReport(num_texts=self._first)
-        results = self._results(self.items, report, None)
-        self.ticket.count(report.num_texts_cut, report)
-        return results
-
-    def run(
-        self,
-        runner: Runner,
-        encodings: Encodings,
-        forward: Forward,
-        rows_per_sequence: np.ndarray | None,
-        compute: Callable[[], Tensor],
-    ) -> Tensor:
-        """See `Call.run`."""
-        sequences = id(runner.encoder), encodings.input_ids.tobytes(), encodings.seqlens.tobytes()
-        self._num_asked[sequences] += 1
-        key = sequences, self._num_asked[sequences]
-        if key not in self._known:
-            if not self._has_run:
-                self._end_tokenization()
-            self._has_run = True
-            self.ticket.num_tokens += len(encodings.input_ids)
-            self._key = key
-            self._known[key] = self._at_once(Run(self, runner, encodings, forward, rows_per_sequence), compute)
-        return self._known[key]
-
-    def parts(self) -> Iterator[tuple[Job, Part]]:
-        """See `Call.parts`."""
-        run, self.waiting = self.waiting, None
-        assert run is not None
-        yield self.jobs[0], Part(self.jobs[0], run, list(range(len(run.lengths))))
-
-    def store(self, run: Run, indices: list[int], rows: Sequence[Tensor]) -> list[int]:
-        """See `Call.store`."""
-        with self._lock:
-            run.rows.update(zip(indices, rows, strict=True))
-            return [0] if len(run.rows) == len(run.lengths) else []
-
-    def finish(self, run: Run, items: list[int]) -> list[Outcome] | None:
-        """Call the verb again, now that the run that it waited for has its rows; see `Call.finish`."""
-        self._known[self._key] = run.together(range(len(run.lengths)))
-        try:
-            return self.start(lambda run: False)
-        except Exception as error:
-            self.jobs[0].outcome.fail(error)
-            return []
-
-
-def compute(batch: TakenBatch, most: int) -> tuple[list[Outcome], list[Call]]:
+def compute(batch: TakenBatch, most: int) -> tuple[list[Answer], list[Call]]:
     """Run the encoder once for all sequences of a batch for which a job still waits, and the calls for their own.
 
     Args:
@@ -346,14 +314,14 @@ def compute(batch: TakenBatch, most: int) -> tuple[list[Outcome], list[Call]]:
             any number of tokens together.
 
     Returns:
-        The outcomes of the jobs that this ended, and the calls that wait again.
+        The answers that this ended, and the calls that wait again.
     """
     wanted: dict[Run, dict[int, int]] = {}  # numbers in the batch, by run and index
     for part, index, number in batch.waiting:
         if not part.job.is_done:
             part.job.start()
             wanted.setdefault(part.call, {})[index] = number
-    ended: list[Outcome] = []
+    ended: list[Answer] = []
     others: list[Call] = []
     if not wanted:
         return ended, others
@@ -370,15 +338,29 @@ def compute(batch: TakenBatch, most: int) -> tuple[list[Outcome], list[Call]]:
                     part.job.outcome.fail(error)
             continue
         if complete:
-            outcomes = run.call.finish(run, complete)
+            outcomes = run.call.resume(run, complete)
             ended += outcomes or ()
             others += [run.call] if outcomes is None else []
     return ended, others
 
 
+@dataclass
+class _Invocation:
+    """An invocation of a verb: its call, which runs it may compute at once, and the rows of those that are there."""
+
+    call: Call
+    may_run: Callable[[Run], bool]
+    known: Mapping[Hashable, Tensor]
+    _num_asked: Counter[Hashable] = field(default_factory=Counter)
+
+    def identity(self, sequences: Hashable) -> Hashable:
+        """That of a run: its sequences, and how many runs of them there were so far."""
+        self._num_asked[sequences] += 1
+        return sequences, self._num_asked[sequences]
+
+
 class _Thread(threading.local):
-    call: Call | None = None
-    known: tuple[Run, list[int]] | None = None  # a run of the call, and its items whose rows are there
+    invocation: _Invocation | None = None
 
 
 _thread = _Thread()
@@ -386,4 +368,4 @@ _thread = _Thread()
 
 def current_call() -> Call | None:
     """The call in progress on this thread."""
-    return _thread.call
+    return None if _thread.invocation is None else _thread.invocation.call

@@ -17,12 +17,12 @@ from functools import partial
 
 from bertkit.executor import Executor, executor
 from bertkit.inference.runner import inferred
-from bertkit.serving.calls import Call, Run, Slice, WholeCall, compute
+from bertkit.serving.calls import Call, Run, Slice, compute
 from bertkit.serving.jobs import Job
 from bertkit.serving.queue import SHORT_TOKENS, Queue, TakenBatch
 from bertkit.serving.refusals import Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.ticket import Outcome, yield_to_event_loop
+from bertkit.serving.ticket import Answer, yield_to_event_loop
 
 _LONG_TOKENS = 2 * SHORT_TOKENS
 """Token count above which a batch is long. While all cores work on long batches, an extra thread computes short
@@ -192,6 +192,7 @@ class Engine:
                 while end < len(likely) and num_items < _MOST_ITEMS and num_tokens < _MOST_LIKELY_TOKENS:
                     num_items, num_tokens, end = num_items + 1, num_tokens + likely[end], end + 1
                 self._encode(job, end)
+                job.begin(first)
                 slices.append((job, first, end))
                 if end < len(likely):
                     break
@@ -251,8 +252,8 @@ class Engine:
             for size in call.computed:
                 num_tokens += size[1]
                 self._on_batch(*size)
-            for outcome in ended or ():
-                outcome.send()
+            for answer in ended or ():
+                answer.send()
             if ended is None:
                 waiting.append(call)
         with self._lock:
@@ -276,19 +277,19 @@ class Engine:
 
     def _calls(
         self, slices: Sequence[Slice], may_run: Callable[[Run], bool], *, is_literal: bool = False
-    ) -> list[tuple[Call, list[Outcome] | None]]:
-        """Calls for items; if one of them has an error, each job has its own, and ends with the error of its items."""
-        slices = [one for one in slices if not one[0].is_done]
+    ) -> list[tuple[Call, list[Answer] | None]]:
+        """Calls for items, with the answers that they ended; if one of the items has an error, each job has its own
+        call, and ends with the error of its items."""
+        slices = [(job, first, end) for job, first, end in slices if job.is_wanted(first)]
         if not slices:
             return []
-        is_whole = slices[0][0].verb.is_whole
-        call = WholeCall(slices) if is_whole else Call(slices, is_literal=is_literal)
+        call = Call(slices, is_literal=is_literal)
         try:
             return [(call, call.start(may_run))]
         except Exception as error:
-            if is_literal or is_whole:
+            if is_literal or call.verb.is_whole:
                 job, first, _ = slices[0]
-                job.outcome.fail(error if is_whole else _first_error(job, first, error))
+                job.settle(first, error)
                 return []
         return [pair for one in slices for pair in self._calls([one], may_run, is_literal=True)]
 
@@ -310,22 +311,12 @@ class Engine:
         batch = work.batch
         if batch.sequences:
             ended, others = compute(batch, batch.sequences[0][0].call.runner.tokens_per_batch(batch.num_tokens))
-            for outcome in ended:
-                outcome.send()
+            for answer in ended:
+                answer.send()
             self._on_batch(len(batch.sequences), batch.num_tokens)
             with self._lock:
                 self._wait(others)
         return batch.num_tokens
-
-
-def _first_error(job: Job, first: int, error: Exception) -> Exception:
-    """The error of the items before the first, which another core may encode later, or else this one."""
-    try:
-        if first:
-            Call([(job, 0, first)], is_literal=True).start(lambda _: False)
-    except Exception as earlier:
-        return earlier
-    return error
 
 
 def late(seconds_waiting: float) -> TimedOut:

@@ -12,9 +12,9 @@ from bertkit.extraction import ExtractionReport, Reading, Schema
 from bertkit.extraction.prompts import MOST_LABELS
 from bertkit.inference import InferenceReport
 from bertkit.redaction import Redaction
-from bertkit.serving.bodies import ModelBody, Texts
-from bertkit.serving.jobs import Function
-from bertkit.serving.refusals import InvalidRequest, refuse_empty
+from bertkit.serving.bodies import OneOrMoreBody
+from bertkit.serving.jobs import Verb
+from bertkit.serving.refusals import InvalidRequest
 from bertkit.serving.routes import Routes, accepts
 from bertkit.serving.served_models import EXTRACTION, TAGGING, ServedModel
 from bertkit.serving.service import Question, Service
@@ -30,10 +30,9 @@ _BYTES_PER_ENTITY = 160
 Labels = Annotated[list[str] | dict[str, str | None], accepts("a list of labels, or labels with descriptions")]
 
 
-class FindBody(ModelBody):
+class FindBody(OneOrMoreBody):
     """Fields of bodies that ask for entities."""
 
-    inputs: Annotated[Texts, Field(description="A text of any length, or several.")]
     labels: Annotated[
         Labels | None, Field(description="What to look for; of a token classification by default all of its labels.")
     ] = None
@@ -41,18 +40,16 @@ class FindBody(ModelBody):
         float | None, Field(ge=0, le=1, description="Entities have a higher score; by default that of the model.")
     ] = None
 
-    def texts(self) -> tuple[list[str], bool]:
-        """The texts, and whether it is a single one.
+    @property
+    def checked_texts(self) -> list[str]:
+        """The texts.
 
         Raises:
             EmptyInput: no text, or an empty one.
             InvalidRequest: the labels are too many, or too long.
         """
-        is_one = isinstance(self.inputs, str)
-        texts = [self.inputs] if isinstance(self.inputs, str) else self.inputs
-        refuse_empty(texts, "inputs", is_one=is_one)
         refuse_long(self.labels, "labels")
-        return texts, is_one
+        return self.texts
 
 
 class ExtractBody(FindBody):
@@ -72,12 +69,7 @@ class ExtractBody(FindBody):
         Raises:
             InvalidRequest: it is too large.
         """
-        others = {
-            "relations": self.relations,
-            "records": self.records,
-            "classes": self.classes,
-            "multilabel_classes": self.multilabel_classes,
-        }
+        others = {name: getattr(self, name) for name in ("relations", "records", "classes", "multilabel_classes")}
         for name, value in others.items():
             refuse_long(value, name)
         return Schema(entities=self.labels or (), **others) if any(others.values()) else None
@@ -97,58 +89,53 @@ class RunBody(FindBody):
     ]
 
 
-def extract_routes(service: Service) -> Routes:
-    """The routes, for an app."""
-    routes = Routes("tasks")
+routes = Routes("tasks")
 
-    @routes.post("/extract")
-    def extract(body: ExtractBody) -> Question:
-        """Entities of each text with characters, label, score and window, or with a schema readings: its entities,
-        relations, records and classes; of one text, not in a list. A report counts what was read."""
-        (texts, is_one), schema = body.texts(), body.schema_of_all()
-        served = finder(service, body.model)
-        if schema is None:
-            served.model.entity_labels(body.labels)
 
-        def found(part: Sequence[str], report: InferenceReport) -> list[tuple[Any, ExtractionReport | None]]:
-            read = ExtractionReport()
-            options: dict[str, Any] = {"threshold": body.threshold, "report": read}
-            options |= {"labels": body.labels, "nested": body.nested} if schema is None else {"schema": schema}
-            rows = served.model.extract(part, **options)
-            return list(zip_longest(rows, [read]))
+@routes.post("/extract")
+def extract(service: Service, body: ExtractBody) -> Question:
+    """Entities of each text with characters, label, score and window, or with a schema readings: its entities,
+    relations, records and classes; of one text, not in a list. A report counts what was read."""
+    texts, schema = body.checked_texts, body.schema_of_all()
+    served = finder(service, body.model)
+    if schema is None:
+        served.model.entity_labels(body.labels)
 
-        def answer(results: list[tuple[Any, ExtractionReport | None]], ticket: Ticket) -> Any:
-            rows = [as_json(each, ticket) for each, _ in results]
-            reports = [each for _, each in results if each is not None]
-            name = "entities" if schema is None else "readings"
-            return {name: rows[0] if is_one else rows, "report": ExtractionReport.of_all(reports).to_json()}
+    def found(part: Sequence[str], report: InferenceReport) -> list[tuple[Any, ExtractionReport | None]]:
+        read = ExtractionReport()
+        options: dict[str, Any] = {"threshold": body.threshold, "report": read}
+        options |= {"labels": body.labels, "nested": body.nested} if schema is None else {"schema": schema}
+        rows = served.model.extract(part, **options)
+        return list(zip_longest(rows, [read]))
 
-        return Question(texts, Function(found), texts, answer)
+    def answer(results: list[tuple[Any, ExtractionReport | None]], ticket: Ticket) -> Any:
+        rows = [as_json(each, ticket) for each, _ in results]
+        reports = [each for _, each in results if each is not None]
+        name = "entities" if schema is None else "readings"
+        return {name: rows[0] if body.is_one else rows, "report": ExtractionReport.of_all(reports).to_json()}
 
-    @routes.post("/run")
-    def run(body: RunBody) -> Question:
-        """Results of several heads by their names, from one pass of the encoder; of each of several texts in a list."""
-        texts, is_one = body.texts()
-        known = ("entities", "redaction", "vector", "prediction")
-        others = {name: _encoder(service, name) for name in body.heads if name not in known}
-        if body.model is None and {"entities", "redaction"}.intersection(body.heads):
-            first = finder(service, None)
-        else:
-            first = _encoder(service, body.model or next(iter(others), None))
-        heads = [others[name].model if name in others else name for name in body.heads]
+    return Question(Verb(found), texts, answer)
 
-        def results(part: Sequence[str], report: InferenceReport) -> list[tuple[Any, ...]]:
-            return first.model.run(part, heads, labels=body.labels, threshold=body.threshold)
 
-        def answer(results: list[tuple[Any, ...]], ticket: Ticket) -> Any:
-            rows = [
-                {name: as_json(one, ticket) for name, one in zip(body.heads, each, strict=True)} for each in results
-            ]
-            return rows[0] if is_one else rows
+@routes.post("/run")
+def run(service: Service, body: RunBody) -> Question:
+    """Results of several heads by their names, from one pass of the encoder; of each of several texts in a list."""
+    texts = body.checked_texts
+    known = ("entities", "redaction", "vector", "prediction")
+    others = {name: _encoder(service, name) for name in body.heads if name not in known}
+    if body.model is None and {"entities", "redaction"}.intersection(body.heads):
+        first = finder(service, None)
+    else:
+        first = _encoder(service, body.model or next(iter(others), None))
+    heads = [others[name].model if name in others else name for name in body.heads]
 
-        return Question(texts, Function(results), texts, answer)
+    def results(part: Sequence[str], report: InferenceReport) -> list[tuple[Any, ...]]:
+        return first.model.run(part, heads, labels=body.labels, threshold=body.threshold)
 
-    return routes
+    def rows(results: list[tuple[Any, ...]], ticket: Ticket) -> list[dict[str, Any]]:
+        return [{name: as_json(one, ticket) for name, one in zip(body.heads, each, strict=True)} for each in results]
+
+    return Question(Verb(results), texts, rows, body.is_one)
 
 
 def finder(service: Service, name: str | None) -> ServedModel:

@@ -1,7 +1,7 @@
 """/generate, as in text-generation-inference."""
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
@@ -10,10 +10,10 @@ from bertkit.generation import GenerationSettings
 from bertkit.inference import InferenceReport
 from bertkit.serving.bodies import ModelBody
 from bertkit.serving.generation import Continuation, details_of
-from bertkit.serving.jobs import Function
+from bertkit.serving.jobs import Verb
 from bertkit.serving.refusals import EmptyInput, MalformedRequest
 from bertkit.serving.routes import Body, Routes
-from bertkit.serving.served_models import CONTINUING, ServedGenerator
+from bertkit.serving.served_models import CONTINUING
 from bertkit.serving.service import Question, Service
 from bertkit.serving.ticket import Ticket
 
@@ -87,24 +87,13 @@ class GenerateBody(ModelBody):
     stream: Annotated[bool, Field(description="Only false: a text is sent when it is complete.")] = False
 
 
-def generate_routes(service: Service) -> Routes:
-    """The route, for an app."""
-    routes = Routes("text-generation-inference")
-
-    @routes.post("/generate")
-    def generate_text(body: GenerateBody) -> Question:
-        """Continue a prompt, or rewrite a text, with a model that generates."""
-        return generated(service.models.choose_generator(body.model), body)
-
-    return routes
+routes = Routes("text-generation-inference")
 
 
-def generated(
-    served: ServedGenerator,
-    body: GenerateBody,
-    shape: Callable[[dict[str, Any]], Any] = lambda answer: answer,
-) -> Question:
-    """The response to a request for a text, as ``shape`` makes it of that of text-generation-inference."""
+@routes.post("/generate")
+def generate(service: Service, body: GenerateBody) -> Question:
+    """Continue a prompt, or rewrite a text, with a model that generates."""
+    served = service.models.choose_generator(body.model)
     if not body.inputs:
         raise EmptyInput("`inputs` cannot be empty")
     if body.stream:
@@ -121,8 +110,8 @@ def generated(
         (made,) = results
         ticket.num_tokens += continuation.num_prompt_tokens + len(made.ids)
         answer: dict[str, Any] = {"generated_text": before + served.generator.decode(made.ids)}
-        return shape(answer | ({"details": details_of(served, made, settings)} if parameters.details else {}))
+        return answer | ({"details": details_of(served, made, settings)} if parameters.details else {})
 
     continuation = Continuation(served, body.inputs, settings)
-    verb = Function(step, Continuation.num_tokens_left, is_long=True)
-    return Question([body.inputs], verb, [continuation], text_of)
+    verb = Verb(step, likely_tokens=Continuation.num_tokens_left, is_long=True)
+    return Question(verb, [continuation], text_of, texts=[body.inputs])

@@ -19,55 +19,56 @@ _PAGE_HEADERS = {
 }
 
 
-def health_routes(service: Service) -> Routes:
-    """The routes, for an app."""
-    routes = Routes("server")
+routes = Routes("server")
 
-    @routes.get("/")
-    def page() -> Response:
-        """A page for trying the served models, without external requests."""
-        return Response(playground(), media_type="text/html; charset=utf-8", headers=_PAGE_HEADERS)
 
-    @routes.get("/healthz", "/ping", is_described=False)
-    @routes.get("/health")
-    def health() -> Response:
-        """Liveness: an empty response that never waits for the queue."""
-        return Response()
+@routes.get("/")
+def page(service: Service) -> Response:
+    """A page for trying the served models, without external requests."""
+    return Response(playground(), media_type="text/html; charset=utf-8", headers=_PAGE_HEADERS)
 
-    @routes.get("/ready")
-    def ready() -> Response:
-        """Readiness: 503 until kernels are compiled and batches of every shape were computed, and while stopping."""
-        if service.is_draining:
-            raise NotReady("the server is stopping")
-        if not service.is_ready:
-            raise NotReady("the server is warming up")
-        return Response()
 
-    @routes.get("/metrics")
-    def metrics() -> Response:
-        """Counters and histograms in the text format of Prometheus."""
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+@routes.get("/healthz", "/ping", is_described=False)
+@routes.get("/health")
+def health(service: Service) -> Response:
+    """Liveness: an empty response that never waits for the queue."""
+    return Response()
 
-    @routes.get("/info")
-    def info() -> dict[str, Any]:
-        """The first model in the format of text-embeddings-inference, all models under `models`, and the limits."""
-        settings, index = service.settings, service.models.index
-        return {
-            **_described(service.models.first),
-            "max_concurrent_requests": settings.max_concurrent_requests,
-            "max_batch_tokens": settings.max_queue_tokens,
-            "max_batch_requests": None,
-            "max_client_batch_size": settings.max_inputs,
-            "auto_truncate": True,
-            "tokenization_workers": settings.max_concurrent_requests,
-            "version": __version__,
-            "sha": None,
-            "docker_label": None,
-            "models": [_described(served) for served in service.models.all.values()],
-            "store": None if index is None else {"model": index.store.identity.model_name, "num_passages": len(index)},
-        }
 
-    return routes
+@routes.get("/ready")
+def ready(service: Service) -> Response:
+    """Readiness: 503 until kernels are compiled and batches of every shape were computed, and while stopping."""
+    if service.is_draining:
+        raise NotReady("the server is stopping")
+    if not service.is_ready:
+        raise NotReady("the server is warming up")
+    return Response()
+
+
+@routes.get("/metrics")
+def metrics(service: Service) -> Response:
+    """Counters and histograms in the text format of Prometheus."""
+    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+@routes.get("/info")
+def info(service: Service) -> dict[str, Any]:
+    """The first model in the format of text-embeddings-inference, all models under `models`, and the limits."""
+    settings, index = service.settings, service.models.index
+    return {
+        **_described(service.models.first),
+        "max_concurrent_requests": settings.max_concurrent_requests,
+        "max_batch_tokens": settings.max_queue_tokens,
+        "max_batch_requests": None,
+        "max_client_batch_size": settings.max_inputs,
+        "auto_truncate": True,
+        "tokenization_workers": settings.max_concurrent_requests,
+        "version": __version__,
+        "sha": None,
+        "docker_label": None,
+        "models": [_described(served) for served in service.models.all.values()],
+        "store": None if index is None else {"model": index.store.identity.model_name, "num_passages": len(index)},
+    }
 
 
 def _described(served: Served) -> dict[str, Any]:

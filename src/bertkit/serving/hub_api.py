@@ -1,10 +1,10 @@
 """POST / and POST /models/{name}: requests of `huggingface_hub.InferenceClient`, by kind of model.
 
-Each kind has a body, which is that of our own route where there is one. For other kinds, the response holds the
-predictions of the task.
+Each is a request of our own route for the kind, with the hub's defaults, and its answer with the hub's names. For other
+kinds, the response holds the predictions of the task.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -12,11 +12,11 @@ from pydantic import Field
 
 from bertkit.inference import FilledMask
 from bertkit.inference.zero_shot import InferenceLabels
-from bertkit.serving.bodies import PromptBody, Texts, TextsBody
-from bertkit.serving.embedding_api import EmbedBody, Sentences, cosines, inputs_of, vectors_of
-from bertkit.serving.generate_api import GenerateBody, generated
-from bertkit.serving.refusals import InvalidRequest, refuse_empty
-from bertkit.serving.rerank_api import RerankBody, ranking
+from bertkit.serving.bodies import Dimensions, ModelBody, OneOrMoreBody, PromptBody, TextsBody
+from bertkit.serving.embedding_api import EmbedBody, Sentences, cosines, embed
+from bertkit.serving.generate_api import GenerateBody, generate
+from bertkit.serving.refusals import InvalidRequest
+from bertkit.serving.rerank_api import RerankBody, rerank
 from bertkit.serving.routes import Body, Routes, checked
 from bertkit.serving.served_models import (
     ANSWERING,
@@ -26,8 +26,6 @@ from bertkit.serving.served_models import (
     RERANKING,
     TAGGING,
     ServedGenerator,
-    ServedModel,
-    role_of,
 )
 from bertkit.serving.service import Question, Service
 from bertkit.serving.task_api import (
@@ -36,15 +34,17 @@ from bertkit.serving.task_api import (
     EntitiesBody,
     FillBody,
     answer,
+    classify,
     entities,
     filled,
-    labels_as_json,
-    zero_shot,
+    labels,
 )
-from bertkit.serving.ticket import Ticket
-from bertkit.serving.verbs import Embedding, Prediction
+from bertkit.serving.verbs import prediction
 
-_Ask = Callable[[Any, Any], Question]
+_ENTITY = {"entity_group": "label", "score": "probability", "word": "text", "start": "start", "end": "end"}
+_ANSWER = {"answer": "text", "score": "probability", "start": "start", "end": "end"}
+"""The hub's names of fields, with ours."""
+
 _Count = Annotated[int, Field(ge=1, le=1_000)]
 
 
@@ -59,7 +59,7 @@ class Envelope(Body):
     ] = None
     normalize: Annotated[bool | None, Field(description="Scale vectors to length 1.")] = None
     prompt_name: Annotated[str | None, Field(description="One of the model's prompts.")] = None
-    dimensions: Annotated[int | None, Field(ge=1, description="Keep the first N components.")] = None
+    dimensions: Dimensions = None
     truncate: Annotated[bool | None, Field(description="Truncate texts that are too long, or refuse them.")] = None
     stream: Annotated[bool | None, Field(description="Only false: an answer is sent when it is complete.")] = None
     truncation_direction: Annotated[str | None, Field(description="Only right: the end of a text is cut.")] = None
@@ -68,11 +68,10 @@ class Envelope(Body):
 class _Comparison(PromptBody):
     inputs: Sentences
     normalize: bool = True  # cosines are those of normalized vectors in any case
-    dimensions: Annotated[int | None, Field(ge=1)] = None
+    dimensions: Dimensions = None
 
 
-class _Labels(TextsBody):
-    inputs: Texts
+class _Labels(TextsBody, OneOrMoreBody):
     top_k: _Count = 1_000
     function_to_apply: str | None = None
 
@@ -87,76 +86,55 @@ class _Answers(AnswerBody):
     align_to_words: Literal[True] = True
 
 
-class _Items(Body):
+class _Items(ModelBody):
     inputs: Any
 
 
-def _features(served: ServedModel, body: EmbedBody | _Comparison) -> Question:
-    prompt_name = served.prompt_of(role_of(body.input_type), body.prompt_name)
-    verb = Embedding(served, body.policy, body.normalize, body.dimensions, prompt_name)
-    if isinstance(body, EmbedBody):
-        return vectors_of(verb, inputs_of(body.inputs))
-    return vectors_of(replace(verb, normalize=True), body.inputs.texts, cosines)
+def _comparison(service: Service, body: _Comparison) -> Question:
+    return cosines(service, body, body.inputs, body.dimensions)
 
 
-def _labels(served: ServedModel, body: _Labels) -> Question:
+def _labels(service: Service, body: _Labels) -> Question:
+    served = body.chosen(service, [CLASSIFICATION], "a classifier")
     function, own = body.function_to_apply, served.task.probability_function
     if function not in (None, "none", own):
         raise InvalidRequest(f"function_to_apply is {function!r:.40}: expected none" + (f" or {own}" if own else ""))
-    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-    refuse_empty(texts, "inputs", is_one=isinstance(body.inputs, str))
-    verb = Prediction(served, body.policy, as_logits=function == "none")
-
-    def labels(results: list[Any], ticket: Ticket) -> Any:
-        return [row[: body.top_k] for row in labels_as_json(verb, results)]
-
-    return Question(texts, verb, texts, labels)
+    return labels(served, body, body.texts, is_one=False, as_logits=function == "none", top_k=body.top_k)
 
 
-def _zero_shot(served: ServedModel, body: ClassifyBody) -> Question:
-    columns = InferenceLabels.of(served.task.label_names or ())
-    if columns is None:
+def _zero_shot(service: Service, body: ClassifyBody) -> Question:
+    served = body.chosen(service, [CLASSIFICATION], "a classifier")
+    if InferenceLabels.of(served.task.label_names or ()) is None:
         raise InvalidRequest(f"candidate_labels: {served.name} has no label named entailment")
-    return zero_shot(served, columns, body)
+    return classify(service, body)
 
 
-def _entities(served: ServedModel, body: _Entities) -> Question:
-    def as_hub(entity: Any) -> dict[str, Any]:
-        return {
-            "entity_group": entity.label,
-            "score": entity.probability,
-            "word": entity.text,
-            "start": entity.start,
-            "end": entity.end,
-        }
-
-    return entities(served, body, as_hub)
+def _entities(service: Service, body: _Entities) -> Question:
+    return entities(service, body, shape=lambda entity: _renamed(vars(entity), _ENTITY))
 
 
-def _answers(served: ServedModel, body: _Answers) -> Question:
-    def answers(prediction: dict[str, Any]) -> Any:
-        rows = [
-            {"answer": each["text"], "score": each["probability"], "start": each["start"], "end": each["end"]}
-            for each in prediction["candidates"]
-        ]
+def _answers(service: Service, body: _Answers) -> Question:
+    def rows(made: dict[str, Any]) -> Any:
+        rows = [_renamed(each, _ANSWER) for each in made["candidates"]]
         if body.handle_impossible_answer or not rows:
-            rows.append({"answer": "", "score": prediction["no_answer_probability"], "start": 0, "end": 0})
+            rows.append({"answer": "", "score": made["no_answer_probability"], "start": 0, "end": 0})
             rows.sort(key=lambda row: -row["score"])
         return rows[0] if body.top_k == 1 else rows[: body.top_k]
 
-    return answer(served, (body.question, body.context), answers)
+    return _reshaped(answer(service, body), rows)
 
 
-def _masks(served: ServedModel, body: FillBody) -> Question:
+def _masks(service: Service, body: FillBody) -> Question:
     text = body.inputs
 
-    def candidates(mask: FilledMask) -> Any:
+    def candidates(mask: FilledMask) -> list[dict[str, Any]]:
+        before, after = text[: mask.offsets[0]], text[mask.offsets[1] :]
         return [
             {
                 "score": each.score,
                 "token": each.token_id,
                 "token_str": each.token,
-                "sequence": text[: mask.offsets[0]] + each.token + text[mask.offsets[1] :],
+                "sequence": before + each.token + after,
             }
             for each in mask.candidates
         ]
@@ -165,66 +143,67 @@ def _masks(served: ServedModel, body: FillBody) -> Question:
         rows = list(map(candidates, masks))
         return rows[0] if len(rows) == 1 else rows
 
-    return filled(served, body, shape, 80 + len(text))
+    return filled(service, body, shape, 80 + len(text))
 
 
-def _as_they_are(served: ServedModel, body: _Items) -> Question:
+def _predictions(service: Service, body: _Items) -> Question:
     items = body.inputs if isinstance(body.inputs, list) else [body.inputs]
-
-    def predictions(results: list[Any], ticket: Ticket) -> Any:
-        return list(map(asdict, results))
-
-    return Question(list(map(str, items)), Prediction(served), items, predictions)
+    verb = prediction(body.chosen(service, None, "an encoder"))
+    return Question(verb, items, lambda results, ticket: list(map(asdict, results)), texts=list(map(str, items)))
 
 
-_BY_KIND: dict[str, tuple[type[Body], _Ask]] = {
-    FEATURES: (EmbedBody, _features),
+_BY_KIND: dict[str, tuple[type[ModelBody], Callable[[Service, Any], Question]]] = {
+    FEATURES: (EmbedBody, embed),
+    "comparison": (_Comparison, _comparison),
     CLASSIFICATION: (_Labels, _labels),
     "zero-shot": (ClassifyBody, _zero_shot),
     TAGGING: (_Entities, _entities),
     ANSWERING: (_Answers, _answers),
     FILL_MASK: (FillBody, _masks),
-    RERANKING: (RerankBody, ranking),
+    RERANKING: (RerankBody, rerank),
 }
 
-
-def hub_routes(service: Service) -> Routes:
-    """The routes, for an app."""
-    routes = Routes("Hugging Face")
-
-    @routes.post("/")
-    def first_model(body: Envelope) -> Question:
-        """Run the first model."""
-        return _asked(service, service.models.first, None, body)
-
-    @routes.post("/models/{name}")
-    def named_model(name: str, body: Envelope) -> Question:
-        """Run a model by name."""
-        return _asked(service, *service.models.named(name), body)
-
-    return routes
+routes = Routes("Hugging Face")
 
 
-def _asked(service: Service, served: Any, role: str | None, envelope: Envelope) -> Question:
-    parameters = envelope.parameters or {}
+@routes.post("/")
+def first_model(service: Service, body: Envelope) -> Question:
+    """Run the first model."""
+    return named_model(service, service.models.first.name, body)
+
+
+@routes.post("/models/{name}")
+def named_model(service: Service, name: str, body: Envelope) -> Question:
+    """Run a model by name."""
+    served, _ = service.models.named(name)
+    parameters = body.parameters or {}
     if isinstance(served, ServedGenerator):
         own = parameters.get("generate_parameters")  # where InferenceClient puts some of them
         if not isinstance(own, dict | None):
             raise InvalidRequest(f"generate_parameters is {own!r:.40}: expected an object")
-        both = {name: value for name, value in parameters.items() if name != "generate_parameters"} | (own or {})
-        given = {"inputs": envelope.inputs, "parameters": both, "stream": envelope.stream}
-        return generated(served, checked(GenerateBody, given), _as_hub_texts)
-    given = {name: value for name, value in [*envelope, *parameters.items()] if value is not None}
-    given.pop("parameters", None)
-    is_zero_shot = served.kind == CLASSIFICATION and "candidate_labels" in given
-    body_type, ask = _BY_KIND.get("zero-shot" if is_zero_shot else served.kind, (_Items, _as_they_are))
-    if "inputs" not in body_type.model_fields and isinstance(envelope.inputs, dict):
+        both = {key: value for key, value in parameters.items() if key != "generate_parameters"} | (own or {})
+        given = {"inputs": body.inputs, "parameters": both, "stream": body.stream, "model": name}
+        return _reshaped(generate(service, checked(GenerateBody, given)), _as_hub_texts)
+    given = {key: value for key, value in [*body, *parameters.items()] if value is not None and key != "parameters"}
+    kind = served.kind
+    if kind == FEATURES and isinstance(body.inputs, dict):
+        kind = "comparison"
+    elif kind == CLASSIFICATION and "candidate_labels" in given:
+        kind = "zero-shot"
+    body_type, endpoint = _BY_KIND.get(kind, (_Items, _predictions))
+    if "inputs" not in body_type.model_fields and isinstance(body.inputs, dict):
         given = given.pop("inputs") | given  # its fields are those of the body
-    if served.kind == FEATURES:
-        body_type = _Comparison if isinstance(envelope.inputs, dict) else EmbedBody
-        given = {"input_type": role} | given
-    return ask(served, checked(body_type, given))
+    return endpoint(service, checked(body_type, given | {"model": name}))
 
 
-def _as_hub_texts(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    return [answer | {"translation_text": answer["generated_text"], "summary_text": answer["generated_text"]}]
+def _reshaped(question: Question, shape: Callable[[Any], Any]) -> Question:
+    """A question whose answer has the form of the hub."""
+    return replace(question, finish=lambda results, ticket: shape(question.answer(results, ticket)), is_one=False)
+
+
+def _renamed(fields: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {name: fields[ours] for name, ours in names.items()}
+
+
+def _as_hub_texts(made: dict[str, Any]) -> list[dict[str, Any]]:
+    return [made | {"translation_text": made["generated_text"], "summary_text": made["generated_text"]}]

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from bertkit.inference import InferenceReport
 from bertkit.serving.bodies import ModelBody
-from bertkit.serving.jobs import Function, likely_tokens
+from bertkit.serving.jobs import Verb, likely_tokens
 from bertkit.serving.refusals import InvalidRequest
 from bertkit.serving.routes import Routes
 from bertkit.serving.served_models import FILL_MASK
@@ -28,20 +28,12 @@ class InspectBody(ModelBody):
     pair: Annotated[str | None, Field(description="A second text.")] = None
 
 
-def inspect_routes(service: Service) -> Routes:
-    """The routes, one for each view, for an app."""
-    routes = Routes("inspection")
-    for view in _VIEWS:
-        routes.post(f"/inspect/{view}")(_endpoint(service, view))
-    return routes
-
-
-def _endpoint(service: Service, view: str) -> Callable[..., Question]:
-    def inspect(body: InspectBody) -> Question:
+def _endpoint(view: str) -> Callable[..., Question]:
+    def inspect(service: Service, body: InspectBody) -> Question:
         """A self-contained page: the embeddings of a text, the attention of all heads, or the predictions of each
         layer, which needs a masked LM."""
         kinds, what = ([FILL_MASK], "a masked LM") if view == "lens" else (None, "an encoder")
-        served, _ = service.models.choose(body.model, kinds, what)
+        served = body.chosen(service, kinds, what)
 
         def pages(bodies: Sequence[InspectBody], report: InferenceReport) -> list[dict[str, Any]]:
             num_tokens = len(served.tokenizer.encode(body.inputs, body.pair, special_tokens_in_text=True))
@@ -54,7 +46,12 @@ def _endpoint(service: Service, view: str) -> Callable[..., Question]:
             return [{"title": made.title, "page": made.page()}]
 
         texts = [body.inputs, body.pair or ""]
-        verb = Function(pages, lambda item: likely_tokens(texts), is_long=True)
-        return Question(texts, verb, [body], lambda results, ticket: results[0], "request")
+        verb = Verb(pages, likely_tokens=lambda item: likely_tokens(texts), is_long=True)
+        return Question(verb, [body], is_one=True, texts=texts, metrics="request")
 
     return inspect
+
+
+routes = Routes("inspection")
+for view in _VIEWS:
+    routes.post(f"/inspect/{view}")(_endpoint(view))

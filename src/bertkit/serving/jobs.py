@@ -1,11 +1,7 @@
-"""Jobs: what one request asks of a model, computed a piece at a time with those of other requests.
-
-A verb is a method of the library with its options. Items of equal verbs are computed together, whoever asked for them.
-"""
+"""Jobs: what one request asks of a model, computed a piece at a time with those of other requests."""
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -22,40 +18,6 @@ Finish = Callable[[Any, Ticket], Any]
 """From the results of a request's items, in order, to its answer."""
 
 
-class Verb(ABC):
-    """A method of a model with its options; hashable.
-
-    Attributes:
-        is_whole: the items of one request, up to a number at a time, are computed by one function, with any number of
-            runs of encoders; else those of several requests together, with one run, and each as soon as it has rows.
-    """
-
-    is_whole = False
-
-    @property
-    def is_long(self) -> bool:
-        """Whether it takes long for few tokens: short texts are computed beside it."""
-        return False
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether it uses all cores if no other request needs one."""
-        return False
-
-    @property
-    def bytes_per_token(self) -> int:
-        """About the size of an answer, for verbs whose answers are far larger than their requests; else 0."""
-        return 0
-
-    @abstractmethod
-    def likely_tokens(self, item: Any) -> int:
-        """Number of tokens of an item, before it is encoded."""
-
-    @abstractmethod
-    def compute(self, items: Sequence[Any], report: InferenceReport) -> Results | None:
-        """The result of each item; None if a step was computed, and others are left."""
-
-
 def likely_tokens(item: Any, most: int | None = None) -> int:
     """Number of tokens of a text, or of texts together, that are cut to ``most``, if it is given."""
     texts = [item] if isinstance(item, str) else map(str, item)
@@ -63,24 +25,34 @@ def likely_tokens(item: Any, most: int | None = None) -> int:
     return number if most is None else min(number, most)
 
 
-@dataclass(frozen=True, eq=False)
-class Function(Verb):
-    """A function of the items of one request, see `Verb.compute`. It is called again after each run of an encoder, with
-    rows in place of the run, so it must not change anything before one."""
+@dataclass(frozen=True)
+class Verb:
+    """A method of a model with its options.
 
-    function: Callable[[Sequence[Any], InferenceReport], Results | None]
-    size: Callable[[Any], int] = likely_tokens
+    Attributes:
+        compute: from items to the result of each; None if a step was computed, and others are left. An error that names
+            an item adds the report's ``num_texts`` to its index. It is called again after each run of an encoder that
+            waited, with rows in place of the run, so it must not change anything before one.
+        key: equal for verbs whose items are computed together, whoever asked for them, with one run of an encoder, and
+            each as soon as it has rows. None: the items of one request, up to a number at a time, are computed by one
+            call, with any number of runs.
+        likely_tokens: number of tokens of an item, before it is encoded.
+        is_long: whether it takes long for few tokens: short texts are computed beside it.
+        is_wide: whether it uses all cores if no other request needs one.
+        bytes_per_token: about the size of an answer, if it is far larger than its request, else 0.
+    """
+
+    compute: Callable[[Sequence[Any], InferenceReport], Results | None]
+    key: Hashable = None
+    likely_tokens: Callable[[Any], int] = likely_tokens
     is_long: bool = False
     is_wide: bool = False
-    is_whole = True
+    bytes_per_token: int = 0
 
-    def likely_tokens(self, item: Any) -> int:
-        """See `Verb.likely_tokens`."""
-        return self.size(item)
-
-    def compute(self, items: Sequence[Any], report: InferenceReport) -> Results | None:
-        """See `Verb.compute`."""
-        return self.function(items, report)
+    @property
+    def is_whole(self) -> bool:
+        """Whether the items belong to one request."""
+        return self.key is None
 
 
 class Job:
@@ -104,6 +76,8 @@ class Job:
         self.copies = Counter(self.number_at)  # by number
         self.likely_tokens = [verb.likely_tokens(item) for item in self.items]
         self.num_encoded = 0  # items
+        self._begun = set[int]()  # the first items of pieces whose errors are not known yet
+        self._error: tuple[int, Exception] | None = None  # of a piece, with its first item
         self.parts: list[Part] = []
         self.with_room = set[int]()  # items for whose results there is room
         self._finish, self._lock = finish, threading.Lock()
@@ -118,11 +92,32 @@ class Job:
     @property
     def kind(self) -> Hashable:
         """Equal for jobs that share calls: texts and pairs do not."""
-        return self.verb, type(self.items[0])
+        return self.verb.key or id(self), type(self.items[0])
 
     def start(self) -> None:
         """Note the time at which a core begins with it."""
         self._started = self._started or time.perf_counter()
+
+    def begin(self, first: int) -> None:
+        """Note that a core begins with a piece, of items from a number on; the pieces begin in order."""
+        with self._lock:
+            self._begun.add(first)
+
+    def is_wanted(self, first: int) -> bool:
+        """Whether a piece is to be computed: neither has the job ended, nor has an earlier piece an error."""
+        return not self.is_done and (self._error is None or first < self._error[0])
+
+    def settle(self, first: int, error: Exception | None = None) -> None:
+        """Note that a piece has an error, or will have none. The job ends with the error of the first piece that has
+        one, whichever is computed first."""
+        with self._lock:
+            self._begun.discard(first)
+            if error is not None and (self._error is None or first < self._error[0]):
+                self._error = first, error
+            if self._error is None or any(other < self._error[0] for other in self._begun):
+                return
+            error = self._error[1]
+        self.outcome.fail(error)
 
     def resume(self, first: int) -> None:
         """The items from a number on are to be computed again, with the tokens that are left of each."""

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from bertkit.inference import InferenceReport
-from bertkit.redaction import Redaction, Redactor
+from bertkit.redaction import Redaction, RedactionSteps, Redactor
 from bertkit.serving.extract_api import FindBody, as_json, finder
-from bertkit.serving.jobs import Function
+from bertkit.serving.jobs import Verb
 from bertkit.serving.routes import Routes
 from bertkit.serving.served_models import TAGGING, ServedModel
 from bertkit.serving.service import Question, Service
@@ -28,36 +28,33 @@ class RedactBody(FindBody):
     is_json: Annotated[bool, Field(description="The texts are JSON, and stay valid.")] = False
 
 
-def redact_routes(service: Service) -> Routes:
-    """The route, for an app."""
-    routes = Routes("tasks")
+routes = Routes("tasks")
 
-    @routes.post("/redact")
-    def redact(body: RedactBody) -> Question:
-        """The text with placeholders for personal data, what was replaced, and the tagger, null without one; a list for
-        each of several texts. Names need a served token classification, or an extraction model and labels."""
-        texts, is_one = body.texts()
-        served = _tagger(service, body)
-        redactor = Redactor(
-            body.kinds,
-            regions=body.regions,
-            tagger=None if served is None else served.model,
-            labels=body.labels,
-            threshold=body.threshold,
-            is_json=body.is_json,
-        )
-        name = served.name if served is not None and redactor.report.tagger else None
 
-        def redactions(part: Sequence[str], report: InferenceReport) -> list[Redaction]:
-            return redactor.redact_all(part)
+@routes.post("/redact")
+def redact(service: Service, body: RedactBody) -> Question:
+    """The text with placeholders for personal data, what was replaced, and the tagger, null without one; a list for
+    each of several texts. Names need a served token classification, or an extraction model and labels."""
+    texts, served = body.checked_texts, _tagger(service, body)
+    redactor = Redactor(
+        body.kinds,
+        regions=body.regions,
+        tagger=None if served is None else served.model,
+        labels=body.labels,
+        threshold=body.threshold,
+        is_json=body.is_json,
+    )
+    tagger = served.name if served is not None and redactor.report.tagger else None
 
-        def answer(results: list[Redaction], ticket: Ticket) -> Any:
-            rows = [as_json(each, ticket) | {"tagger": name} for each in results]
-            return rows[0] if is_one else rows
+    def step(steps: Sequence[RedactionSteps], report: InferenceReport) -> list[list[Redaction]] | None:
+        made = steps[0].next()
+        return None if made is None else [made]
 
-        return Question(texts, Function(redactions), texts, answer)
+    def rows(results: list[list[Redaction]], ticket: Ticket) -> list[Any]:
+        return [as_json(each, ticket) | {"tagger": tagger} for each in results[0]]
 
-    return routes
+    verb = Verb(step, likely_tokens=lambda steps: 2 * len(texts) + steps.num_left // 4)
+    return Question(verb, [RedactionSteps(redactor, texts)], rows, body.is_one, texts)
 
 
 def _tagger(service: Service, body: RedactBody) -> ServedModel | None:

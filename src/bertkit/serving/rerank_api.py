@@ -11,10 +11,10 @@ from bertkit.heads.projection import activated
 from bertkit.serving.bodies import TextsBody
 from bertkit.serving.refusals import EmptyInput, InvalidRequest, MalformedRequest
 from bertkit.serving.routes import Body, Routes, accepts
-from bertkit.serving.served_models import RERANKING, ServedModel
+from bertkit.serving.served_models import RERANKING
 from bertkit.serving.service import Question, Service
 from bertkit.serving.ticket import Ticket
-from bertkit.serving.verbs import Prediction
+from bertkit.serving.verbs import prediction
 
 
 class Document(Body):
@@ -47,24 +47,13 @@ class RerankBody(TextsBody):
     rank_fields: Annotated[list[str] | None, Field(description="Only text: documents are scored by their text.")] = None
 
 
-def rerank_routes(service: Service) -> Routes:
-    """The routes, for an app."""
-    routes = Routes("re-ranking")
-
-    @routes.post("/rerank", "/v1/rerank", "/v2/rerank")
-    def rerank(body: RerankBody) -> Question:
-        """Score texts against a query, best first."""
-        return ranking(service.models.choose(body.model, [RERANKING], "a re-ranker")[0], body)
-
-    return routes
+routes = Routes("re-ranking")
 
 
-def ranking(served: ServedModel, body: RerankBody) -> Question:
-    """The texts or documents with their scores.
-
-    Raises:
-        Refusal: both or none of them, none in it, no query, or another field to score documents by.
-    """
+@routes.post("/rerank", "/v1/rerank", "/v2/rerank")
+def rerank(service: Service, body: RerankBody) -> Question:
+    """Score texts against a query, best first."""
+    served = body.chosen(service, [RERANKING], "a re-ranker")
     if (body.texts is None) == (body.documents is None):
         raise InvalidRequest("expected either texts, or documents for a response in the format of Cohere")
     if body.rank_fields is not None and body.rank_fields != ["text"]:
@@ -98,8 +87,8 @@ def ranking(served: ServedModel, body: RerankBody) -> Question:
             "meta": {"billed_units": {"search_units": 1}},
         }
 
-    verb, pairs = Prediction(served, body.policy, as_logits=True), [(body.query, text) for text in texts]
-    return Question([body.query, *texts], verb, pairs, ranked)
+    verb, pairs = prediction(served, body.policy, as_logits=True), [(body.query, text) for text in texts]
+    return Question(verb, pairs, ranked, texts=[body.query, *texts])
 
 
 def _text_of(document: str | Document) -> str:

@@ -2,8 +2,9 @@
 
 import inspect
 import re
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
 import orjson
@@ -25,6 +26,7 @@ from bertkit.serving.refusals import InvalidRequest, MalformedRequest
 Endpoint = Callable[..., Any]
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 BodyType = TypeVar("BodyType", bound="Body")
+EndpointType = TypeVar("EndpointType", bound=Endpoint)
 
 
 class Body(BaseModel):
@@ -113,8 +115,8 @@ def parsed(body_type: type[BodyType], data: bytes) -> BodyType:
 
 @dataclass(frozen=True)
 class Route:
-    """A path and its endpoint: from a `body`, if it has this parameter, to a Response, to a dict that is sent as JSON,
-    or to what the service is asked.
+    """A path and its endpoint: from the service, and a `body` if it has this parameter, to a Response, a dict that is sent
+    as JSON, or what the service is asked.
 
     Args:
         path: may end with ``{name}``, which is the rest of a path, and a parameter of the endpoint.
@@ -131,9 +133,13 @@ class Route:
         """The path before a name; None for one without a name."""
         return self.path.removesuffix("{name}") if self.path.endswith("{name}") else None
 
-    def handler(self, respond: Callable[[Request, Any], Coroutine[Any, Any, Response]]) -> Handler:
-        """A function that parses the body, calls the endpoint, and answers with what ``respond`` makes of it."""
-        body_type, endpoint, prefix = get_type_hints(self.endpoint).get("body"), self.endpoint, self.prefix
+    @property
+    def body_type(self) -> type[Body] | None:
+        return get_type_hints(self.endpoint).get("body")
+
+    def handler(self, service: Any) -> Handler:
+        """A function that parses the body, calls the endpoint, and answers with what the service makes of it."""
+        body_type, endpoint, prefix = self.body_type, self.endpoint, self.prefix
 
         async def handle(request: Request) -> Response:
             arguments: dict[str, Any] = {}
@@ -141,18 +147,18 @@ class Route:
                 arguments["name"] = request.scope["path"].removeprefix(prefix)
             if body_type is not None:
                 arguments["body"] = parsed(body_type, await request.body())
-            result = endpoint(**arguments)
-            if not isinstance(result, Response | dict):
-                return await respond(request, result)
+            result = endpoint(service, **arguments)
             if isinstance(result, Response):
                 return result
-            return Response(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS), media_type="application/json")
+            if isinstance(result, dict):
+                return Response(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS), media_type="application/json")
+            return await service.respond(request, result)
 
         return handle
 
     def described(self) -> dict[str, Any]:
         """The operation in the OpenAPI document."""
-        body, text = get_type_hints(self.endpoint).get("body"), inspect.getdoc(self.endpoint) or ""
+        body, text = self.body_type, inspect.getdoc(self.endpoint) or ""
         answer = {"description": "The answer.", "content": {"application/json": {"schema": {}}}}
         operation: dict[str, Any] = {
             "tags": [self.tag],
@@ -170,22 +176,16 @@ class Route:
 
 
 class Routes(list[Route]):
-    """Routes with a common tag, collected by decorators."""
+    """Routes with a common tag, collected by decorators: the decorated endpoint answers POST requests of some paths, or
+    GET and HEAD requests."""
 
     def __init__(self, tag: str) -> None:
         super().__init__()
         self._tag = tag
+        self.post, self.get = partial(self._collect, "POST"), partial(self._collect, "GET")
 
-    def post(self, *paths: str, is_described: bool = True) -> Callable[[Endpoint], Endpoint]:
-        """The decorated endpoint answers POST requests of some paths."""
-        return self._collect("POST", paths, is_described)
-
-    def get(self, *paths: str, is_described: bool = True) -> Callable[[Endpoint], Endpoint]:
-        """The decorated endpoint answers GET and HEAD requests of some paths."""
-        return self._collect("GET", paths, is_described)
-
-    def _collect(self, method: str, paths: tuple[str, ...], is_described: bool) -> Callable[[Endpoint], Endpoint]:
-        def collect(endpoint: Endpoint) -> Endpoint:
+    def _collect(self, method: str, *paths: str, is_described: bool = True) -> Callable[[EndpointType], EndpointType]:
+        def collect(endpoint: EndpointType) -> EndpointType:
             self.extend(Route(method, path, endpoint, self._tag, is_described) for path in paths)
             return endpoint
 
@@ -195,7 +195,7 @@ class Routes(list[Route]):
 _REFERENCE = "#/components/schemas/{model}"
 
 
-def openapi(routes: Iterable[Route], title: str, version: str, root_path: str) -> dict[str, Any]:
+def openapi(routes: Collection[Route], title: str, version: str, root_path: str) -> dict[str, Any]:
     """The OpenAPI document of some routes.
 
     Args:
@@ -205,15 +205,13 @@ def openapi(routes: Iterable[Route], title: str, version: str, root_path: str) -
     for route in routes:
         if route.is_described:
             paths.setdefault(route.path, {})[route.method.lower()] = route.described()
-    bodies = {body for route in routes if (body := get_type_hints(route.endpoint).get("body"))}
+    bodies = {body for route in routes if (body := route.body_type)}
     inputs: Any = [(body, "validation") for body in sorted(bodies, key=lambda body: body.__name__)]
     _, definitions = models_json_schema(inputs, ref_template=_REFERENCE)
-    servers = {"servers": [{"url": root_path}]} if root_path else {}
-    info = {"title": title, "version": version}
     return {
         "openapi": "3.1.0",
-        "info": info,
-        **servers,
+        "info": {"title": title, "version": version},
+        **({"servers": [{"url": root_path}]} if root_path else {}),
         "paths": paths,
         "components": {"schemas": definitions["$defs"]},
     }

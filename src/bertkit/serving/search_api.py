@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
@@ -11,10 +11,9 @@ from pydantic import Field
 
 from bertkit.inference import InferenceReport
 from bertkit.search.filter_syntax import filter_of
-from bertkit.search.filters import Filter
 from bertkit.search.ranking import Mode
 from bertkit.search.results import Result, Results
-from bertkit.serving.jobs import Function, Verb, likely_tokens
+from bertkit.serving.jobs import Verb
 from bertkit.serving.refusals import WrongModelKind
 from bertkit.serving.routes import Body, Routes
 from bertkit.serving.served_models import ANSWERING, RERANKING
@@ -43,77 +42,52 @@ class SearchBody(Body):
     answer: Annotated[bool, Field(description="Also answer with the served question-answering model.")] = False
 
 
-def search_routes(service: Service) -> Routes:
-    """The route, for an app."""
-    routes = Routes("search")
-
-    @routes.post("/search")
-    def search(body: SearchBody) -> Question:
-        """Passages of the store, best first; with `answer` also spans of its documents that answer the query."""
-        models = service.models
-        index = models.index
-        if index is None:
-            raise WrongModelKind("no store is served here: start the server with --store FOLDER")
-        reranker = models.choose(None, [RERANKING], "a re-ranker")[0].model if body.rerank else None
-        answerer = models.choose(None, [ANSWERING], "a question answering")[0].model if body.answer else None
-        where = filter_of(body.where) if body.where else None
-        search = Search(index, body.k, body.mode, body.plain, orjson.dumps(body.where), where)
-        has_run = body.mode in ("hybrid", "dense") and isinstance(index.encoder.model, SharedModel)
-        verb: Verb = search
-        if reranker or answerer or not has_run:
-            verb = Function(_Steps(search, reranker, answerer).next, is_long=True, is_wide=True)
-        return Question([body.query], verb, [body.query], lambda results, ticket: results[0], "request")
-
-    return routes
+routes = Routes("search")
 
 
-@dataclass(frozen=True)
-class Search(Verb):
-    """A search; several with equal options share a pass over the vectors."""
+@routes.post("/search")
+def search(service: Service, body: SearchBody) -> Question:
+    """Passages of the store, best first; with `answer` also spans of its documents that answer the query."""
+    models = service.models
+    index = models.index
+    if index is None:
+        raise WrongModelKind("no store is served here: start the server with --store FOLDER")
+    reranker = models.choose(None, [RERANKING], "a re-ranker")[0].model if body.rerank else None
+    answerer = models.choose(None, [ANSWERING], "a question answering")[0].model if body.answer else None
+    where = filter_of(body.where) if body.where else None
+    options: dict[str, Any] = {"k": body.k, "mode": body.mode, "plain": body.plain, "where": where}
 
-    index: Index
-    k: int
-    mode: Mode
-    plain: bool
-    written: bytes  # the filter
-    where: Filter | None = field(compare=False)
+    def found(queries: Sequence[str], report: InferenceReport) -> list[Results]:
+        return index.search_many(queries, **options, reranker=reranker, report=report)
 
-    @property
-    def is_long(self) -> bool:
-        """See `Verb.is_long`."""
-        return True
-
-    is_wide = is_long
-
-    def likely_tokens(self, item: str) -> int:
-        """See `Verb.likely_tokens`."""
-        return likely_tokens(item)
-
-    def compute(self, items: Sequence[str], report: InferenceReport) -> list[dict[str, Any]]:
-        """See `Verb.compute`."""
-        return list(map(_as_json, self.found(items, report, None)))
-
-    def found(self, queries: Sequence[str], report: InferenceReport, reranker: Model | None) -> list[Results]:
-        """As `Index.search_many`."""
-        options: dict[str, Any] = {"mode": self.mode, "plain": self.plain, "where": self.where}
-        return self.index.search_many(queries, self.k, **options, reranker=reranker, report=report)
+    key = (index, body.k, body.mode, body.plain, orjson.dumps(body.where))
+    has_run = body.mode in ("hybrid", "dense") and isinstance(index.encoder.model, SharedModel)
+    verb = Verb(
+        _Steps(index, found, answerer).next,
+        key if has_run and not (reranker or answerer) else None,  # with a key, equal searches share a pass
+        is_long=True,
+        is_wide=True,
+    )
+    return Question(verb, [body.query], is_one=True, metrics="request")
 
 
 @dataclass
 class _Steps:
-    """A search, and then the answers from its passages."""
+    """Searches, and then answers from the passages of one."""
 
-    search: Search
-    reranker: Model | None
+    index: Index
+    search: Callable[[Sequence[str], InferenceReport], list[Results]]
     answerer: Model | None
     found: Results | None = None
 
     def next(self, queries: Sequence[str], report: InferenceReport) -> list[dict[str, Any]] | None:
         """The results; None after a step that another one follows."""
-        if self.found is None or self.answerer is None:
-            (self.found,) = self.search.found(queries, report, self.reranker)
-            return None if self.answerer else [_as_json(self.found)]
-        answers = self.search.index.answers_from(queries[0], self.found, self.answerer)
+        if self.answerer is None:
+            return list(map(_as_json, self.search(queries, report)))
+        if self.found is None:
+            (self.found,) = self.search(queries, report)
+            return None
+        answers = self.index.answers_from(queries[0], self.found, self.answerer)
         rows = [
             {"answer": one.text, "document": one.document_id, "start": one.start, "end": one.end,
              "probability": one.probability, "rank": one.result.rank}

@@ -21,16 +21,27 @@ from bertkit.serving.ticket import TICKET, Answer, Answers, Ticket
 _SMALL_ANSWER_BYTES = 100_000
 
 
+def as_they_are(results: Any, ticket: Ticket) -> Any:
+    """The results of a verb as an answer."""
+    return results
+
+
 @dataclass(frozen=True)
 class Question:
     """What a request asks of a model: the results of a verb for some items. Those that wait together share batches."""
 
-    inputs: Sequence[str]  # the texts, to count them and their characters
     verb: Verb
     items: Sequence[Any]  # texts, pairs or others for the verb
-    finish: Finish  # from the results to what is sent as JSON, including numpy arrays
+    finish: Finish = as_they_are  # from the results to what is sent as JSON, including numpy arrays
+    is_one: bool = False  # of the list that this makes, the only element is sent
+    texts: Sequence[str] | None = None  # to count them and their characters; None: the items
     metrics: str = "predict"  # or "embed", for which it counts, or "request", of its own none
     num_bytes: int = 0  # to reserve for the answer
+
+    def answer(self, results: Any, ticket: Ticket) -> Any:
+        """What is sent."""
+        made = self.finish(results, ticket)
+        return made[0] if self.is_one else made
 
 
 class Service:
@@ -63,7 +74,7 @@ class Service:
             BertkitError: as the verb and ``finish``.
         """
         answer = self._enter(request, asked)
-        ticket, job = answer.ticket, Job(asked.verb, asked.items, asked.finish, answer)
+        ticket, job = answer.ticket, Job(asked.verb, asked.items, asked.answer, answer)
         timer = asyncio.get_running_loop().call_later(
             ticket.seconds_left, lambda: answer.fail(late(self.engine.seconds_waiting))
         )
@@ -84,7 +95,8 @@ class Service:
     def _enter(self, request: Request, asked: Question) -> Answer:
         """Admit a request, or raise a Refusal."""
         ticket: Ticket = request.scope[TICKET]
-        ticket.num_inputs, ticket.num_characters = len(asked.inputs), sum(map(len, asked.inputs))
+        texts = asked.items if asked.texts is None else asked.texts
+        ticket.num_inputs, ticket.num_characters = len(texts), sum(map(len, texts))
         ticket.verb, ticket.make_room = asked.metrics, self.reserve
         self._admit(ticket.num_inputs)
         self._num_requests += 1

@@ -10,19 +10,19 @@ from pydantic import Field
 
 from bertkit.inference import FilledMask
 from bertkit.inference.zero_shot import TEMPLATE, InferenceLabels, hypotheses
-from bertkit.serving.bodies import ModelBody, Texts, TextsBody
+from bertkit.serving.bodies import ModelBody, OneOrMoreBody, TextsBody
 from bertkit.serving.refusals import InvalidRequest, WrongModelKind, refuse_empty
 from bertkit.serving.routes import Routes, accepts
 from bertkit.serving.served_models import ANSWERING, CLASSIFICATION, FILL_MASK, TAGGING, ServedModel
 from bertkit.serving.service import Question, Service
 from bertkit.serving.ticket import Ticket
-from bertkit.serving.verbs import Filling, Prediction
+from bertkit.serving.verbs import filling, prediction
 from bertkit.tokenizer.layout import OnLong
 
 _MOST_CHARACTERS = 1_000_000
 """Maximum number of characters of a template filled with each label: a small body could ask for gigabytes."""
 
-_BYTES_PER_ENTITY = 100
+_BYTES_PER_ENTITY, _BYTES_PER_CANDIDATE = 100, 80
 """About those of its JSON."""
 
 Pair = Annotated[list[str], Field(min_length=1, max_length=2)]
@@ -39,10 +39,8 @@ class PredictBody(TextsBody):
     raw_scores: Annotated[bool, Field(description="Return logits instead of probabilities.")] = False
 
 
-class EntitiesBody(TextsBody):
+class EntitiesBody(TextsBody, OneOrMoreBody):
     """Body of /entities."""
-
-    inputs: Annotated[Texts, Field(description="A text of any length, or several.")]
 
 
 class AnswerBody(ModelBody):
@@ -72,164 +70,128 @@ class ClassifyBody(TextsBody):
     multi_label: Annotated[bool, Field(description="Score each label independently.")] = False
 
 
-def task_routes(service: Service) -> Routes:
-    """The routes, for an app."""
-    routes = Routes("tasks")
-
-    @routes.post("/predict")
-    def predict_labels(body: PredictBody) -> Question:
-        """All labels of a text or pair with probabilities, best first; a list for each of several inputs."""
-        served, _ = service.models.choose(body.model, [CLASSIFICATION], "a classifier")
-        items, is_one = _items(body.inputs)
-        verb = Prediction(served, body.policy, as_logits=body.raw_scores)
-
-        def labels(results: list[Any], ticket: Ticket) -> Any:
-            rows = labels_as_json(verb, results)
-            return rows[0] if is_one else rows
-
-        return Question(["".join(item) for item in items], verb, items, labels)
-
-    @routes.post("/entities")
-    def find_entities(body: EntitiesBody) -> Question:
-        """The entities of a text, as character spans; a list for each of several texts."""
-        return entities(_chosen(service, body, TAGGING, "a token classification"), body)
-
-    @routes.post("/answer")
-    def find_answer(body: AnswerBody) -> Question:
-        """The span of a text that answers a question, null if there is none, and further candidates."""
-
-        def first(prediction: dict[str, Any]) -> Any:
-            return prediction | {"candidates": prediction["candidates"][: body.top_k]}
-
-        served = _chosen(service, body, ANSWERING, "a question answering")
-        return answer(served, (body.question, body.context), first)
-
-    @routes.post("/fill")
-    def fill(body: FillBody) -> Question:
-        """The most likely tokens for each [MASK] of a text."""
-
-        def shape(masks: list[FilledMask]) -> Any:
-            return [
-                {"start": mask.offsets[0], "end": mask.offsets[1], "candidates": list(map(asdict, mask.candidates))}
-                for mask in masks
-            ]
-
-        return filled(_chosen(service, body, FILL_MASK, "a masked LM"), body, shape)
-
-    @routes.post("/classify")
-    def classify(body: ClassifyBody) -> Question:
-        """Zero-shot classification with a natural language inference model."""
-        served, columns = _inference_model(service, body.model)
-        return zero_shot(served, columns, body)
-
-    return routes
+routes = Routes("tasks")
 
 
-def zero_shot(
-    served: ServedModel,
-    columns: InferenceLabels,
-    body: ClassifyBody,
-) -> Question:
-    """Labels with probabilities, best first, as `Model.classify`; a single label is scored by itself.
+@routes.post("/predict")
+def predict(service: Service, body: PredictBody) -> Question:
+    """All labels of a text or pair with probabilities, best first; a list for each of several inputs."""
+    served = body.chosen(service, [CLASSIFICATION], "a classifier")
+    items, is_one = _items(body.inputs)
+    return labels(served, body, items, is_one=is_one, as_logits=body.raw_scores)
 
-    Raises:
-        EmptyInput: the text is empty.
-        InvalidRequest: the template with all labels has too many characters.
-    """
+
+@routes.post("/entities")
+def entities(service: Service, body: EntitiesBody, *, shape: Callable[[Any], Any] = asdict) -> Question:
+    """The entities of a text, as character spans; a list for each of several texts."""
+    served, texts = body.chosen(service, [TAGGING], "a token classification"), body.texts
+
+    def rows(predictions: list[Any], ticket: Ticket) -> list[Any]:
+        made = []
+        for each in predictions:
+            ticket.reserve(len(each.entities) * _BYTES_PER_ENTITY)
+            made.append(list(map(shape, each.entities)))
+        return made
+
+    return Question(prediction(served, body.asked_policy), texts, rows, body.is_one)
+
+
+@routes.post("/answer")
+def answer(service: Service, body: AnswerBody) -> Question:
+    """The span of a text that answers a question, null if there is none, and further candidates."""
+
+    def first(predictions: list[Any], ticket: Ticket) -> Any:
+        made = asdict(predictions[0])
+        return made | {"candidates": made["candidates"][: body.top_k]}
+
+    served, pair = body.chosen(service, [ANSWERING], "a question answering"), (body.question, body.context)
+    return Question(prediction(served), [pair], first, texts=pair)
+
+
+@routes.post("/fill")
+def fill(service: Service, body: FillBody) -> Question:
+    """The most likely tokens for each [MASK] of a text."""
+
+    def shape(masks: list[FilledMask]) -> Any:
+        return [
+            {"start": mask.offsets[0], "end": mask.offsets[1], "candidates": list(map(asdict, mask.candidates))}
+            for mask in masks
+        ]
+
+    return filled(service, body, shape)
+
+
+@routes.post("/classify")
+def classify(service: Service, body: ClassifyBody) -> Question:
+    """Zero-shot classification with a natural language inference model."""
+    served, columns = _inference_model(service, body.model)
     refuse_empty([body.inputs], "inputs", is_one=True)
-    labels, template = body.candidate_labels, body.hypothesis_template
-    num_characters = sum(len(template) + template.count("{}") * len(label) for label in labels)
+    names, template = body.candidate_labels, body.hypothesis_template
+    num_characters = sum(len(template) + template.count("{}") * len(name) for name in names)
     if num_characters > _MOST_CHARACTERS:
         raise InvalidRequest(
-            f"hypothesis_template: filled with each of the {len(labels)} labels it has {num_characters:,} characters, "
+            f"hypothesis_template: filled with each of the {len(names)} labels it has {num_characters:,} characters, "
             f"expected at most {_MOST_CHARACTERS:,} together: shorten it, or the labels"
         )
-    pairs = [(body.inputs, hypothesis) for hypothesis in hypotheses(labels, template)]
+    pairs = [(body.inputs, hypothesis) for hypothesis in hypotheses(names, template)]
 
     def scored(rows: list[np.ndarray], ticket: Ticket) -> list[dict[str, Any]]:
         logits = np.array(rows, np.float32)  # (labels, C)
         scores = columns.probabilities(logits, multi_label=body.multi_label or len(pairs) == 1)
         order = np.argsort(-scores, kind="stable").tolist()
-        return [{"label": labels[index], "score": scores[index]} for index in order]
+        return [{"label": names[index], "score": scores[index]} for index in order]
 
-    verb = Prediction(served, body.policy, as_logits=True)
-    return Question([body.inputs, *labels], verb, pairs, scored)
-
-
-def entities(
-    served: ServedModel,
-    body: EntitiesBody,
-    shape: Callable[[Any], Any] = asdict,
-) -> Question:
-    """The entities of each text, as ``shape`` makes them."""
-    is_one = isinstance(body.inputs, str)
-    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-    refuse_empty(texts, "inputs", is_one=is_one)
-
-    def rows(predictions: list[Any], ticket: Ticket) -> Any:
-        made = []
-        for prediction in predictions:
-            ticket.reserve(len(prediction.entities) * _BYTES_PER_ENTITY)
-            made.append(list(map(shape, prediction.entities)))
-        return made[0] if is_one else made
-
-    return Question(texts, Prediction(served, body.asked_policy), texts, rows)
+    verb = prediction(served, body.policy, as_logits=True)
+    return Question(verb, pairs, scored, texts=[body.inputs, *names])
 
 
-def answer(
-    served: ServedModel,
-    pair: tuple[str, str],
-    shape: Callable[[dict[str, Any]], Any],
-) -> Question:
-    """What ``shape`` makes of the answer to a question about a context."""
+def labels(
+    served: ServedModel, body: TextsBody, items: Sequence[Any], *, is_one: bool, as_logits: bool,
+    top_k: int | None = None,
+) -> Question:  # fmt: skip
+    """The best labels of each item."""
 
-    def first(predictions: list[Any], ticket: Ticket) -> Any:
-        return shape(asdict(predictions[0]))
+    def rows(results: list[Any], ticket: Ticket) -> list[Any]:
+        return [row[:top_k] for row in labels_as_json(served, results, as_logits=as_logits)]
 
-    return Question(pair, Prediction(served), [pair], first)
+    verb = prediction(served, body.policy, as_logits=as_logits)
+    return Question(verb, items, rows, is_one, texts=["".join(item) for item in items])
 
 
 def filled(
-    served: ServedModel,
-    body: FillBody,
-    shape: Callable[[list[FilledMask]], Any],
-    bytes_per_candidate: int = 80,
-) -> Question:
+    service: Service, body: FillBody, shape: Callable[[list[FilledMask]], Any],
+    bytes_per_candidate: int = _BYTES_PER_CANDIDATE,
+) -> Question:  # fmt: skip
     """What ``shape`` makes of the [MASK]s of a text."""
+    served = body.chosen(service, [FILL_MASK], "a masked LM")
     vocabulary = served.tokenizer.vocabulary
     num_candidates = body.inputs.count(vocabulary.special.mask) * min(body.top_k, len(vocabulary))
 
     def rows(results: list[list[FilledMask]], ticket: Ticket) -> Any:
         return shape(results[0])
 
-    verb = Filling(served, body.on_long, body.top_k)
-    return Question([body.inputs], verb, [body.inputs], rows, num_bytes=num_candidates * bytes_per_candidate)
+    verb = filling(served, body.on_long, body.top_k)
+    return Question(verb, [body.inputs], rows, num_bytes=num_candidates * bytes_per_candidate)
 
 
-def labels_as_json(verb: Prediction, results: Sequence[Any]) -> list[list[dict[str, Any]]]:
-    """Labels of each text or pair with probabilities, or with the logits of the verb, best first; the
-    first one says if the model abstains."""
-    names = verb.served.task.label_names or ()
-    rows = [dict(zip(names, each.tolist(), strict=True)) if verb.as_logits else _by_label(each) for each in results]
+def labels_as_json(served: ServedModel, results: Sequence[Any], *, as_logits: bool) -> list[list[dict[str, Any]]]:
+    """Labels of each text or pair with probabilities, or logits, best first; the first one says if the model
+    abstains."""
+    names = served.task.label_names or ()
+    rows = [dict(zip(names, each.tolist(), strict=True)) if as_logits else _by_label(each) for each in results]
     made: list[list[dict[str, Any]]] = [
         [{"score": score, "label": label} for label, score in sorted(row.items(), key=lambda each: -each[1])]
         for row in rows
     ]
-    for labels, result in zip(made, results, strict=True):
+    for best, result in zip(made, results, strict=True):
         if getattr(result, "label", "") is None:
-            labels[0]["abstains"] = True
+            best[0]["abstains"] = True
     return made
 
 
-def _by_label(prediction: Any) -> dict[str, float]:
+def _by_label(made: Any) -> dict[str, float]:
     """Probabilities by label; for ordinal tasks the level and its number."""
-    if hasattr(prediction, "probabilities"):
-        return prediction.probabilities
-    return {prediction.label: prediction.score}
-
-
-def _chosen(service: Service, body: ModelBody, kind: str, what: str) -> ServedModel:
-    return service.models.choose(body.model, [kind], what)[0]
+    return made.probabilities if hasattr(made, "probabilities") else {made.label: made.score}
 
 
 def _inference_model(service: Service, name: str | None) -> tuple[ServedModel, InferenceLabels]:

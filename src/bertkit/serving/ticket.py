@@ -70,11 +70,16 @@ class Ticket:
         self.is_canceled = True
 
 
-class Outcome:
-    """The value of a request or its error; the first of them counts."""
+class Answer:
+    """The answer of a request as JSON, or its error; the first of them counts.
 
-    def __init__(self, ticket: Ticket) -> None:
-        self.ticket = ticket
+    Attributes:
+        future: resolved on the event loop.
+    """
+
+    def __init__(self, ticket: Ticket, answers: "Answers") -> None:
+        self.ticket, self._answers = ticket, answers
+        self.future: asyncio.Future[bytes] = answers.loop.create_future()
         self._outcomes: list[tuple[Any, BaseException | None]] = []  # the first one counts
 
     @property
@@ -89,47 +94,21 @@ class Outcome:
             self._note(error)
 
     def fail(self, error: BaseException) -> None:
-        """End with an error, and hand it over; from any thread."""
+        """End with an error, and hand it over, from any thread; what still computes for the request is canceled."""
         if not self.is_ended:
             self._note(error)
+            self.ticket.cancel()  # before it is sent: who releases the room for an answer depends on it
             self.send()
 
     def _note(self, error: BaseException) -> None:
         is_expected = isinstance(error, BertkitError)  # others are logged with their frames
         self._outcomes.append((None, without_frames(error) if is_expected else error))
 
-    def send(self) -> None:
-        """Hand over what it ended with, to the one who waits."""
-        raise NotImplementedError
-
-    def _form(self, value: Any) -> Any:
-        return value
-
-
-class Answer(Outcome):
-    """The answer of a request as JSON.
-
-    Attributes:
-        future: resolved on the event loop.
-    """
-
-    def __init__(self, ticket: Ticket, answers: "Answers") -> None:
-        super().__init__(ticket)
-        self._answers = answers
-        self.future: asyncio.Future[bytes] = answers.loop.create_future()
-
     def _form(self, value: Any) -> bytes:
         return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
-    def fail(self, error: BaseException) -> None:
-        """See `Outcome.fail`; what still computes for it is canceled."""
-        if not self.is_ended:
-            self._note(error)
-            self.ticket.cancel()  # before it is sent: who releases the room for an answer depends on it
-            self.send()
-
     def send(self) -> None:
-        """See `Outcome.send`."""
+        """Hand over what it ended with, to the one who waits."""
         self._answers.put(self)
 
     def resolve(self) -> None:
