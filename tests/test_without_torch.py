@@ -92,7 +92,7 @@ def results(folder: str, precision: str, *, with_torch: bool = False) -> dict[st
 
 @needs_own_products
 @pytest.mark.full
-@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_results_have_the_bits_of_a_process_with_torch(tmp_path: Path, precision: str) -> None:
     for name in FAMILIES:
         sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}

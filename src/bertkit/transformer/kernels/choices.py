@@ -31,15 +31,13 @@ from bertkit.transformer.relative import PositionRows
 
 def multiplies_panels_fast(precision: str = "float32") -> bool:
     """Whether products of this package are at least as fast as oneDNN's, or there is no torch, so that inference needs
-    none: of 32-bit numbers and bytes on x86 without AMX (measured on AMD Zen 3 and 4), of bfloat16 with AVX2 and
-    without AVX-512."""
+    none: on x86 without AMX (measured on AMD Zen 3 and 4)."""
     has_avx2 = has_wide_registers("avx2")
     has_vectors = has_avx2 and has_wide_registers("fma")
-    if precision == "bfloat16":
-        return has_vectors and not has_wide_registers()
+    is_float = precision in ("float32", "bfloat16")
     if not has_torch():
-        return has_fused_multiplication() if precision == "float32" else has_avx2 and precision == "int8"
-    return has_vectors and precision in ("float32", "int8") and "amx-tile" not in instruction_sets()
+        return has_fused_multiplication() if is_float else has_avx2 and precision == "int8"
+    return has_vectors and (is_float or precision == "int8") and "amx-tile" not in instruction_sets()
 
 
 _SLOW_PAIRS = ("cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids")
@@ -48,7 +46,7 @@ Emerald Rapids)."""
 
 
 def multiplies_pairs_fast() -> bool:
-    """Whether pairs of bfloat16 products are the fastest way of attention here."""
+    """Whether pairs of bfloat16 products are faster than float32 products here, also in attention."""
     return has_wide_registers("avx512bf16") and not compiles_for(*_SLOW_PAIRS)
 
 

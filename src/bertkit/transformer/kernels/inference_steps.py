@@ -19,9 +19,13 @@ from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import (
     Rows,
     array,
+    as_given,
     bias_array,
+    converted,
     empty,
+    floats,
     is_rms,
+    library_of,
     norm_arrays,
     position_arrays,
     rotary_and_window,
@@ -45,7 +49,7 @@ class PlainEmbeddings:
     def __call__(self, batch: Batch) -> Tensor:
         """Returns (T, D), in the width of the tables."""
         embedded = self.embeddings.look_up(batch)
-        return embedded if isinstance(embedded, np.ndarray) else embedded.to(self.dtype)
+        return converted(embedded, self.dtype)
 
 
 class CompiledEmbeddings:
@@ -64,8 +68,8 @@ class CompiledEmbeddings:
         """Returns (T, D); when asked, also in 8 bits."""
         self.embeddings.check(batch)
         shape = len(batch.input_ids), self.tables[0].shape[1]
-        is_array = isinstance(batch.input_ids, np.ndarray)
-        hidden: Any = np.empty(shape, np.float32) if is_array else torch.empty(shape, dtype=self.dtype)
+        library = library_of(batch.input_ids)
+        hidden: Any = library.empty(shape, dtype=self.dtype or library.float32)
         positions = batch.position_ids if self.embeddings.position is not None else 0 * batch.position_ids
         ids = (array(batch.input_ids), array(positions), array(self.embeddings.types(batch)))
         embed_rows(*self.tables, *ids, self.norm, array(hidden), quantized)  # pyrefly: ignore
@@ -163,7 +167,8 @@ class CompiledHeadNorms:
 def plain_gate(x: Rows, activation: str) -> Rows:
     """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
     width = x.shape[1] // 2
-    return apply_activation(x[:, :width], activation) * x[:, width:]
+    left, right = apply_activation(x[:, :width], activation), x[:, width:]
+    return as_given(floats(left) * floats(right), x) if isinstance(x, np.ndarray) else left * right
 
 
 def compiled_gate(x: Rows, activation: str) -> Rows:
@@ -203,8 +208,7 @@ class CompiledAddThenNorm:
     def __call__(self, x: Rows, residual: Rows) -> tuple[Rows, Rows]:
         """(T, D) each to (T, D) each."""
         summed = empty(residual, *residual.shape)
-        is_array = isinstance(residual, np.ndarray)
-        normed = np.empty_like(residual) if is_array else torch.empty_like(residual, dtype=self.dtype)
+        normed = library_of(residual).empty_like(residual, dtype=self.dtype)
         means = None if self.is_rms else np.empty(len(x), np.float32)
         outs = (array(summed), array(normed), means, np.empty(len(x), np.float32))
         add_then_norm_forward(array(x), array(residual), self.norm, None, *outs, None)
