@@ -71,12 +71,9 @@ def without_torch(program: str, *arguments: object) -> list:
 
 
 POOLINGS = "cls+mean", "max", "weighted-mean+last", "mean-sqrt-len"
-CONFIGS: dict[str, dict[str, int]] = {
-    name: {}
-    for name in "bert roberta distilbert electra albert xlm-roberta mpnet nomic_bert gte neobert deberta-v2".split()
-}
+CONFIGS: dict[str, dict[str, int]] = {name: {} for name in ARCHITECTURES}
 CONFIGS |= {"modernbert": {"local_attention": 8}, "eurobert": {"num_key_value_heads": 2}}
-CONFIGS |= {"gpt2": {}, "qwen3": {"num_key_value_heads": 2, "head_dim": 24}}
+CONFIGS |= {"qwen3": {"num_key_value_heads": 2, "head_dim": 24}}
 FAMILIES = list(CONFIGS)
 
 
