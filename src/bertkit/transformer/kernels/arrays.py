@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bertkit.device import send
 from bertkit.later import Tensor, torch
 from bertkit.transformer.kernels.rows import Norm, padded, read_rows
 from bertkit.transformer.relative import PositionRows
@@ -22,10 +23,10 @@ Rows = Any
 
 
 def array(tensor: Rows) -> np.ndarray:
-    """The same memory as an array, bfloat16 as uint16."""
+    """The same memory as an array, bfloat16 as uint16; of another device a copy."""
     if isinstance(tensor, np.ndarray):
         return tensor
-    tensor = tensor.detach()
+    tensor = tensor.detach().cpu()
     return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
@@ -56,6 +57,11 @@ def as_given(rows: Rows, given: Rows) -> Rows:
 def rows_as_given(numbers: np.ndarray, given: Rows) -> Rows:
     """The same memory as a tensor of the dtype of another, the opposite of `array`; or as an array."""
     return numbers if isinstance(given, np.ndarray) else torch.from_numpy(numbers).view(given.dtype)
+
+
+def rows_beside(numbers: np.ndarray, given: Rows) -> Rows:
+    """An array of any dtype; beside a tensor, as a tensor on its device."""
+    return numbers if isinstance(given, np.ndarray) else send(torch.from_numpy(numbers), given.device)
 
 
 def library_of(rows: Rows) -> Any:
@@ -89,6 +95,11 @@ def split(rows: Rows, counts: list[int]) -> Sequence[Rows]:
 def empty(given: Rows, *shape: int) -> Rows:
     """Uninitialized rows of the kind and dtype of others."""
     return np.empty(shape, given.dtype) if isinstance(given, np.ndarray) else given.new_empty(shape)
+
+
+def copied(rows: Rows) -> Rows:
+    """The same numbers in other memory."""
+    return rows.copy() if isinstance(rows, np.ndarray) else rows.clone()
 
 
 def is_rms(norm: Any) -> bool:

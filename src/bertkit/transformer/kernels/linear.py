@@ -114,7 +114,7 @@ class PlainLinear(RowInvariant):
         return partial(type(self)(probe_weight(num_outputs, width, dtype), bias).multiply, activation)
 
     def pack(self, weight: Tensor) -> Any:
-        return weight
+        return weight.contiguous()
 
     def multiply(self, activation: str | None, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """The product, for any number of rows."""

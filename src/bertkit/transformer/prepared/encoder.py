@@ -59,13 +59,8 @@ class WholeSequences(Attention):
 
 
 def runs_in_arrays(encoder: Any, precision: str) -> bool:
-    """Whether an encoder with arrays is prepared without torch: at a precision whose products are compiled, and with
-    other steps than GPT-2's."""
-    if not isinstance(encoder, ArrayModule) or not multiplies_panels_fast(precision):
-        return False
-    config = encoder.config  # type: ignore[attr-defined]
-    layers = [config.layer(number) for number in range(config.num_hidden_layers)]
-    return not any(layer.is_pre_norm and layer.has_norm_biases for layer in layers)
+    """Whether an encoder with arrays is prepared without torch: at a precision whose products are compiled."""
+    return isinstance(encoder, ArrayModule) and multiplies_panels_fast(precision)
 
 
 def weight_versions(encoder: Any) -> Any:

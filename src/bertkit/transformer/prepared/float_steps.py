@@ -11,7 +11,7 @@ from typing import Any
 from bertkit.batch import Batch
 from bertkit.later import Tensor, nn, torch
 from bertkit.transformer.embeddings import Embeddings
-from bertkit.transformer.kernels.arrays import converted
+from bertkit.transformer.kernels.arrays import converted, copied
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.inference_steps import PlainEmbeddings
@@ -101,13 +101,13 @@ class GenerationSteps(FloatSteps):
         return PlainEmbeddings(module, self.dtype)
 
     def begin(self, embedded: Tensor, norm: Any) -> State:
-        return State(embedded, embedded if norm is None else norm(embedded.clone()))
+        return State(embedded, embedded if norm is None else norm(copied(embedded)))
 
     def add_and_norm(self, linear: Any, x: Tensor, state: State, norm: Any, is_pre_norm: bool) -> State:
         if not is_pre_norm:
             return super().add_and_norm(linear, x, state, norm, is_pre_norm)
         stream = linear(x, residual=state.stream)
-        return State(stream, norm(stream.clone()))
+        return State(stream, norm(copied(stream)))
 
 
 def generation_kernels_for(precision: str, device: torch.device) -> Kernels:
