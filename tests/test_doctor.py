@@ -23,7 +23,7 @@ ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp sve bf16 i8mm\n"
 def quick(monkeypatch):
     """Skip what takes seconds: the check of bits, and oneDNN's instruction sets, which another process finds out."""
     check = equality.EqualityCheck("float32", 24, 0, 0.0)
-    monkeypatch.setattr(equality, "check_equality", lambda precision: check)
+    monkeypatch.setattr(equality, "check_equality", lambda precision, device: check)
     monkeypatch.setattr(doctor, "_onednn_instruction_sets", lambda: "AVX-512")
 
 
@@ -61,7 +61,7 @@ def test_doctor_reports_batch_dependent_vectors(capsys, monkeypatch):
     embed_one = equality.embed_one
     monkeypatch.setattr(equality, "embed_one", lambda *arguments: embed_one(*arguments) * (1 + 2**-23))
     check = equality.check_equality("bfloat16")
-    monkeypatch.setattr(equality, "check_equality", lambda precision: check)
+    monkeypatch.setattr(equality, "check_equality", lambda precision, device: check)
     code, results, said = call(capsys)
     row = results["equality", "float32"]
     assert code == 1 and row["status"] == "error" and said.startswith("4 errors, ")

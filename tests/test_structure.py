@@ -76,6 +76,7 @@ WITH_TORCH = {
     *("words/contrastive.py", "words/job.py", "words/training.py"),
     *(f"transformer/kernels/{name}.py" for name in ("device_attention", "device_steps", "tiled_attention")),
     *(f"transformer/kernels/{name}.py" for name in ("trained_linear", "trained_steps", "triton_attention")),
+    *(f"transformer/kernels/{name}.py" for name in ("triton_cache", "triton_products")),
 }
 """Files of other rooms that import torch, where these are used; all others use it by `later`."""
 

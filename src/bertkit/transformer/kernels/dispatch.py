@@ -10,7 +10,7 @@ from bertkit.device import CPU_PRECISIONS
 from bertkit.errors import UsageError
 from bertkit.later import torch
 from bertkit.transformer.kernels import inference_steps as steps
-from bertkit.transformer.kernels.choices import multiplies_pairs_fast, multiplies_panels_fast
+from bertkit.transformer.kernels.choices import is_batch_invariant, multiplies_pairs_fast, multiplies_panels_fast
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, PlainKeyValueCache
 from bertkit.transformer.kernels.linear import (
     CompiledBFloat16Linear,
@@ -56,7 +56,12 @@ def kernels_for(precision: str, device: torch.device) -> Kernels:
     """
     _check_device(precision, device)
     if device.type != "cpu" or precision == "float64":
-        return plain_kernels(precision)
+        kernels = plain_kernels(precision)
+        if device.type == "cpu" or precision == "float64" or not is_batch_invariant(device):
+            return kernels
+        from bertkit.transformer.kernels.triton_cache import InvariantKeyValueCache
+
+        return kernels._replace(cache=InvariantKeyValueCache)
     return Kernels(
         linear_for(precision).linear, steps.CompiledEmbeddings, steps.tile_attention,
         steps.CompiledHeadNorms, steps.compiled_gate, steps.CompiledNorm, steps.CompiledAddThenNorm,

@@ -31,6 +31,7 @@ from bertkit.transformer.kernels.arrays import (
     rotary_and_window,
 )
 from bertkit.transformer.kernels.attention import norm_heads, packed_self_attention, repeated_heads
+from bertkit.transformer.kernels.choices import has_invariant_kernels
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward, silu_gate_forward
 from bertkit.transformer.kernels.pair_attention import attend
@@ -99,9 +100,14 @@ def plain_attention(
         window: number of tokens visible on each side, or before and after; None: the whole sequence.
         bias: as for `packed_attention`.
     """
-    query_key_value = repeated_heads(query_key_value, num_heads, head_dim)
     bias = bias.to(query_key_value.dtype) if isinstance(bias, Tensor) else bias
-    if query_key_value.device.type != "cpu":
+    is_invariant = has_invariant_kernels(query_key_value)
+    if is_invariant and not isinstance(bias, PositionRows):
+        from bertkit.transformer.kernels.device_attention import sequence_attention
+
+        return sequence_attention(query_key_value, batch, num_heads, head_dim, rotary, window, bias)
+    query_key_value = repeated_heads(query_key_value, num_heads, head_dim)
+    if query_key_value.device.type != "cpu" and not is_invariant:
         from bertkit.transformer.kernels.device_attention import batch_attention
 
         return batch_attention(query_key_value, batch, num_heads, 0.0, rotary, window, bias)

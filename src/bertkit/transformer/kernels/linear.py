@@ -18,7 +18,7 @@ from bertkit.later import F, Tensor, torch
 from bertkit.transformer.kernels import panel_product
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import Rows, array, as_given, floats, rows_as_given
-from bertkit.transformer.kernels.choices import multiplies_pairs_fast
+from bertkit.transformer.kernels.choices import has_invariant_kernels, multiplies_pairs_fast
 from bertkit.transformer.kernels.instruction_sets import instruction_sets
 from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
 from bertkit.transformer.kernels.rotation import rotated
@@ -85,10 +85,19 @@ def multiply_unpacked(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tenso
     return F.linear(a, b, bias)
 
 
+def multiply_on_device(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x W^T + b`` by torch, or on a GPU with the same bits of a row in any batch, where `has_invariant_kernels`."""
+    if not has_invariant_kernels(x):
+        return F.linear(x, weight, bias)
+    from bertkit.transformer.kernels.triton_products import multiply
+
+    return multiply(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], len(weight))
+
+
 class PlainLinear(RowInvariant):
     """``activation(x W^T + b)`` or ``x W^T + b + residual`` with torch's own operations: the reference; b may be None.
 
-    On the CPU every row of the result is bit-identical regardless of the number of rows.
+    Where `is_batch_invariant`, every row of the result is bit-identical regardless of the number of rows.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -118,7 +127,7 @@ class PlainLinear(RowInvariant):
 
     def multiply(self, activation: str | None, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """The product, for any number of rows."""
-        y = F.linear(x, self.weight, self.bias)
+        y = multiply_on_device(x, self.weight, self.bias)
         y = y if activation is None else apply_activation(y, activation, in_place=True)
         return y if residual is None else y.add_(residual)
 
