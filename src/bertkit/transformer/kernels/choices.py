@@ -33,7 +33,7 @@ from bertkit.transformer.relative import PositionRows
 
 
 def multiplies_panels_fast(precision: str = "float32") -> bool:
-    """Whether products of this package are at least as fast as oneDNN's, or there is no torch, so that inference needs
+    """Whether products of this package are about as fast as oneDNN's, or there is no torch, so that inference needs
     none: on x86 without AMX (measured on AMD Zen 3 and 4)."""
     has_avx2 = has_wide_registers("avx2")
     has_vectors = has_avx2 and has_wide_registers("fma")

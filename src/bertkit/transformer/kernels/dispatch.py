@@ -133,7 +133,7 @@ _WITHOUT_BFLOAT16 = (
 
 
 def _compiled_linears(precision: str) -> list[LinearChoice]:
-    operation, reason = _onednn_operation(precision), "as fast as oneDNN's here, and without torch"
+    operation, reason = _onednn_operation(precision), "about as fast as oneDNN's here, and without torch"
     if multiplies_panels_fast(precision):
         pass
     elif not has_onednn(operation):
