@@ -110,7 +110,7 @@ class Measurements:
 
     def invariance(self) -> Iterator[dict[str, Any]]:
         """As `gpu_invariance.checks`."""
-        passages = texts.shuffled(texts.documentation())[: 40 if self.quick else None]
+        passages = texts.shuffled(texts.documentation())[: 40 if self.quick else 4_000]
         return gpu_invariance.checks(self.device, passages, self.quick)
 
     def waits(self) -> dict[str, Any]:
