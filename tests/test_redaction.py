@@ -169,7 +169,7 @@ def test_pieces_of_any_size_give_the_same_text(monkeypatch, seed: int) -> None:
 
 @pytest.mark.parametrize("unit", [TEXT, "a" * 99, "1 ", "a@b.c", "-----BEGIN PRIVATE KEY-----", "0 0 (0", "[EMAIL_1_"])
 def test_memory_does_not_grow_with_the_stream(redactor: Redactor, unit: str) -> None:
-    stream = _Stream(redactor, None, redactor._tags)
+    stream = _Stream(redactor, None, redactor.names_in)
     for _ in range(20):
         stream.feed((unit * 4_000)[:4_000])
         assert len(stream.text) < 100_000
