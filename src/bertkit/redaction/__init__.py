@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bertkit.redaction.key import Key as Key
     from bertkit.redaction.redactor import Redaction as Redaction
     from bertkit.redaction.redactor import RedactionReport as RedactionReport
+    from bertkit.redaction.redactor import RedactionSteps as RedactionSteps
     from bertkit.redaction.redactor import Redactor as Redactor
     from bertkit.redaction.redactor import Replacement as Replacement
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate, groupby, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bertkit.errors import UsageError
@@ -148,16 +150,9 @@ class Redactor:
 
     def redact_all(self, texts: Sequence[str]) -> list[Redaction]:
         """`redact` of several texts, in which names are looked for together."""
-        for text in texts:
-            if not isinstance(text, str):
-                raise UsageError(f"the text is {text!r:.80}: expected a str")
-        blocks = list(dict.fromkeys(block for text in texts for block in blocks_of(text)))
-        known = dict(zip(blocks, self._tags(blocks), strict=True)) if self._tagger is not None else {}
-        results = []
-        for text in texts:
-            replacements = list[Replacement]()
-            pieces = list(self._redact([text], replacements, lambda part: [known[block] for block in part]))
-            results.append(Redaction("".join(pieces), tuple(replacements)))
+        steps = RedactionSteps(self, texts)
+        while (results := steps.next()) is None:
+            pass
         return results
 
     def redact_stream(self, pieces: Iterable[str], replacements: list[Replacement] | None = None) -> Iterator[str]:
@@ -166,7 +161,7 @@ class Redactor:
         Args:
             replacements: receives each replacement.
         """
-        return self._redact(pieces, replacements, self._tags)
+        return self._redact(pieces, replacements, self.names_in)
 
     def _redact(self, pieces: Iterable[str], replacements: list[Replacement] | None, tag: Tag) -> Iterator[str]:
         stream = _Stream(self, replacements, tag)
@@ -190,7 +185,8 @@ class Redactor:
         """What replaces a value."""
         return f"[{kind}]" if self.key is None else self.key.placeholder(kind, value)
 
-    def _tags(self, texts: Sequence[str]) -> list[list[Span]]:
+    def names_in(self, texts: Sequence[str]) -> list[list[Span]]:
+        """What the tagger finds in each text."""
         assert self._tagger is not None
         found = self._tagger.extract(texts, self._labels, threshold=self._threshold)
         return [[Span(each.start, each.end, kind_of(each.label)) for each in entities] for entities in found]
@@ -232,6 +228,56 @@ class _Stream:
             self.is_in_string ^= _num_quotes(window.text, first, last) % 2 == 1
         self.written = max(self.written, end)
         return window.text[first:last]
+
+
+class RedactionSteps:
+    """`Redactor.redact_all`, about 65,000 characters at a time, so that other work can be done in between.
+
+    Attributes:
+        num_left: characters that are left.
+
+    Raises:
+        UsageError: a text that is not a str.
+    """
+
+    def __init__(self, redactor: Redactor, texts: Sequence[str]) -> None:
+        for text in texts:
+            if not isinstance(text, str):
+                raise UsageError(f"the text is {text!r:.80}: expected a str")
+        self._redactor, self.num_left = redactor, sum(map(len, texts))
+        self._blocks = deque[tuple[str, int, bool]]()  # with the number of their text, and whether they are its last
+        for number, text in enumerate(texts):
+            *others, last = blocks_of(text) or [""]
+            self._blocks += [(block, number, False) for block in others] + [(last, number, True)]
+        self._known: dict[str, Sequence[Span]] = {}  # the names in a block
+        self._results: list[Redaction] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with a text."""
+        self._pieces, self._replacements = list[str](), list[Replacement]()
+        self._stream = _Stream(self._redactor, self._replacements, lambda part: [self._known[block] for block in part])
+
+    def next(self) -> list[Redaction] | None:
+        """Read the next characters; the results after the last ones. After an exception of the tagger nothing has
+        changed, and it can be called again."""
+        sizes = accumulate(len(block) for block, _, _ in self._blocks)
+        num_blocks = next((number for number, size in enumerate(sizes, 1) if size >= _AT_ONCE), len(self._blocks))
+        blocks = list(islice(self._blocks, num_blocks))
+        if self._redactor.report.tagger:
+            new = list(dict.fromkeys(block for block, _, _ in blocks if block not in self._known))
+            self._known.update(zip(new, self._redactor.names_in(new), strict=True))
+        for _, part in groupby(blocks, key=itemgetter(1)):
+            texts, _, are_last = zip(*part, strict=True)
+            self._pieces.append(self._stream.feed("".join(texts), is_last=are_last[-1]))
+            if are_last[-1]:
+                self._redactor.report.num_texts += 1
+                self._results.append(Redaction("".join(self._pieces), tuple(self._replacements)))
+                self._begin()
+        for block, _, _ in blocks:
+            self._blocks.popleft()
+            self.num_left -= len(block)
+        return None if self._blocks else self._results
 
 
 _QUOTE = re.compile(r'(?<!\\)(\\*)"')

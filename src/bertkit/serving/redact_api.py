@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from bertkit.inference import InferenceReport
-from bertkit.redaction import Redaction, Redactor
+from bertkit.redaction import Redaction, RedactionSteps, Redactor
 from bertkit.serving.extract_api import FindBody, as_json, finder
 from bertkit.serving.jobs import Function
 from bertkit.serving.routes import Routes
@@ -48,14 +48,16 @@ def redact_routes(service: Service) -> Routes:
         )
         name = served.name if served is not None and redactor.report.tagger else None
 
-        def redactions(part: Sequence[str], report: InferenceReport) -> list[Redaction]:
-            return redactor.redact_all(part)
+        def step(steps: Sequence[RedactionSteps], report: InferenceReport) -> list[list[Redaction]] | None:
+            made = steps[0].next()
+            return None if made is None else [made]
 
-        def answer(results: list[Redaction], ticket: Ticket) -> Any:
-            rows = [as_json(each, ticket) | {"tagger": name} for each in results]
+        def answer(results: list[list[Redaction]], ticket: Ticket) -> Any:
+            rows = [as_json(each, ticket) | {"tagger": name} for each in results[0]]
             return rows[0] if is_one else rows
 
-        return Question(texts, Function(redactions), texts, answer)
+        verb = Function(step, lambda steps: 2 * len(texts) + steps.num_left // 4)
+        return Question(texts, verb, [RedactionSteps(redactor, texts)], answer)
 
     return routes
 
