@@ -6,13 +6,14 @@ Checks: attention and its gradients in every dtype and window against float64 on
 gradients of a small BERT and losses of a short pre-training and of every kind of fine-tuning against float32 on the
 CPU; that embedding does not wait for the GPU except for its results; that CUDA graphs of small batches change no
 result; that generation with a key-value cache has the logits of the CPU, and waits only for its tokens; that
-pre-training is compiled once, with the same losses; that search has the results of the CPU.
+pre-training is compiled once, with the same losses; that search has the results of the CPU; with
+BERTKIT_BATCH_INVARIANT=1, that vectors, logits and hidden states of six families have the same bits in any batch.
 
 Figures: milliseconds of each kernel of attention; tokens per second of compiled pre-training, compared with
 transformers (SDPA, compiled and not, without padding), with the share of the chip's peak; texts per second of embedding
-compared with sentence-transformers in bfloat16; milliseconds of search among a million vectors compared with the CPU;
-fine-tuning BERT-base for sentiment classification compared with transformers' Trainer; tokens per second of
-generation; grammar learned from novels in minutes.
+compared with sentence-transformers in bfloat16; the time that the same bits in any batch take; milliseconds of search
+among a million vectors compared with the CPU; fine-tuning BERT-base for sentiment classification compared with
+transformers' Trainer; tokens per second of generation; grammar learned from novels in minutes.
 
 The results are written after each part. When the time is over, the part in progress is stopped, and the figures that it
 has yielded are kept. `--only` runs some parts, and keeps the results of the other parts from earlier runs of the day.
@@ -37,6 +38,7 @@ from typing import Any
 import gpu_attention
 import gpu_generation
 import gpu_grammar
+import gpu_invariance
 import gpu_tasks
 import numpy as np
 import report
@@ -80,6 +82,7 @@ class Measurements:
         return {
             "attention": lambda: gpu_attention.checks(self.device, self.quick),
             "vectors": self.vectors,
+            "invariance": self.invariance,
             "waits": self.waits,
             "graphs": self.graphs,
             "generation": lambda: gpu_generation.checks(self.device, self.quick, list(BOUNDS)),
@@ -104,6 +107,11 @@ class Measurements:
             found[precision] = float(np.abs(model.embed(passages, normalize=True) - expected).max())
             found[f"{precision} holds"] = found[precision] <= BOUNDS[precision]
         return found
+
+    def invariance(self) -> Iterator[dict[str, Any]]:
+        """As `gpu_invariance.checks`."""
+        passages = texts.shuffled(texts.documentation())[: 40 if self.quick else 4_000]
+        return gpu_invariance.checks(self.device, passages, self.quick)
 
     def waits(self) -> dict[str, Any]:
         """How often embedding waits for the GPU, other than for results, as torch reports it."""

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from bertkit import Batch
-from bertkit.transformer.kernels import device_attention
+from bertkit.errors import UsageError
+from bertkit.transformer.kernels import choices, device_attention
 from bertkit.transformer.kernels.attention import packed_attention
 from bertkit.transformer.kernels.device_attention import block_attention, kernel_for, varlen_attention
 from bertkit.transformer.relative import PositionRows
@@ -37,6 +38,22 @@ def random_inputs(num_tokens: int, num_heads: int, head_dim: int, dtype: torch.d
     generator = torch.Generator().manual_seed(num_tokens)
     together = torch.randn(num_tokens, 3, num_heads, head_dim, generator=generator).to(dtype).requires_grad_()
     return together, *together.unbind(1)
+
+
+def test_same_bits_in_any_batch_are_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    monkeypatch.delenv(choices.BATCH_INVARIANT, raising=False)
+    assert choices.is_batch_invariant(cpu) and not choices.is_batch_invariant(cuda)
+    assert not choices.is_batch_invariant(torch.device("mps"))
+    monkeypatch.setenv(choices.BATCH_INVARIANT, "1")
+    monkeypatch.setattr(choices, "_HAS_TRITON", True)
+    assert choices.is_batch_invariant(cuda) and not choices.has_invariant_kernels(torch.ones(1))
+    monkeypatch.setattr(choices, "_HAS_TRITON", False)
+    with pytest.raises(UsageError, match="BERTKIT_BATCH_INVARIANT=1 needs triton"):
+        choices.is_batch_invariant(cuda)
+    monkeypatch.setenv(choices.BATCH_INVARIANT, "yes")
+    with pytest.raises(UsageError, match="BERTKIT_BATCH_INVARIANT='yes': expected 1"):
+        choices.is_batch_invariant(cuda)
 
 
 @pytest.mark.parametrize(

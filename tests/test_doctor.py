@@ -14,7 +14,7 @@ from bertkit.device import CPU_PRECISIONS
 from bertkit.inference import equality
 from bertkit.transformer.few_rows import weights
 from bertkit.transformer.kernels import dispatch, instruction_sets
-from bertkit.transformer.kernels.linear import CompiledInt8Linear, WidenedLinear
+from bertkit.transformer.kernels.linear import CompiledBFloat16Linear, CompiledInt8Linear
 
 ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp sve bf16 i8mm\n"
 
@@ -23,7 +23,7 @@ ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp sve bf16 i8mm\n"
 def quick(monkeypatch):
     """Skip what takes seconds: the check of bits, and oneDNN's instruction sets, which another process finds out."""
     check = equality.EqualityCheck("float32", 24, 0, 0.0)
-    monkeypatch.setattr(equality, "check_equality", lambda precision: check)
+    monkeypatch.setattr(equality, "check_equality", lambda precision, device: check)
     monkeypatch.setattr(doctor, "_onednn_instruction_sets", lambda: "AVX-512")
 
 
@@ -61,7 +61,7 @@ def test_doctor_reports_batch_dependent_vectors(capsys, monkeypatch):
     embed_one = equality.embed_one
     monkeypatch.setattr(equality, "embed_one", lambda *arguments: embed_one(*arguments) * (1 + 2**-23))
     check = equality.check_equality("bfloat16")
-    monkeypatch.setattr(equality, "check_equality", lambda precision: check)
+    monkeypatch.setattr(equality, "check_equality", lambda precision, device: check)
     code, results, said = call(capsys)
     row = results["equality", "float32"]
     assert code == 1 and row["status"] == "error" and said.startswith("4 errors, ")
@@ -149,9 +149,10 @@ def test_instruction_sets_of_onednn(monkeypatch):
 def test_reason_for_slower_kernels(monkeypatch):
     monkeypatch.setattr(dispatch, "multiplies_panels_fast", lambda precision: False)
     monkeypatch.setattr(dispatch, "has_fast_bfloat16", lambda: False)
+    monkeypatch.setattr(dispatch, "multiplies_pairs_fast", lambda: False)
     monkeypatch.setattr(dispatch, "_has_exact_int8", lambda: False)
     slower = [dispatch.linear_for(precision) for precision in ("bfloat16", "int8")]
-    assert [each.linear for each in slower] == [WidenedLinear, CompiledInt8Linear]
+    assert [each.linear for each in slower] == [CompiledBFloat16Linear, CompiledInt8Linear]
     assert "lacks fast bfloat16 instructions" in slower[0].reason and not slower[0].is_fast
     assert slower[1].is_fast and "does not multiply int8 exactly on this processor" in slower[1].reason
     monkeypatch.setattr(dispatch, "has_onednn", lambda operation: False)

@@ -228,13 +228,14 @@ def test_doctor_reports_amx() -> None:
 
 
 SEEN = {  # by numpy, torch, oneDNN, which emulates bfloat16 with AVX-512, and numba; and the fastest linear layers
-    "avx2": ("False AVX2 False", "Intel AVX2", "znver3", "CompiledLinear CompiledInt8Linear"),
+    "avx2": ("False AVX2 False", "Intel AVX2", "znver3", "CompiledBFloat16Linear CompiledInt8Linear"),
     "avx512": (
         "True AVX512 True", "Intel AVX-512 with AVX512BW, AVX512VL, and AVX512DQ extensions", "skylake-avx512",
-        "WidenedLinear CompiledInt8Linear",
+        "CompiledBFloat16Linear CompiledInt8Linear",
     ),
     "avx512_vnni": (
-        "True AVX512 True", "Intel AVX-512 with Intel DL Boost", "icelake-server", "WidenedLinear OneDNNInt8Linear",
+        "True AVX512 True", "Intel AVX-512 with Intel DL Boost", "icelake-server",
+        "CompiledBFloat16Linear OneDNNInt8Linear",
     ),
     "avx512_bf16": (
         "True AVX512 True", "Intel AVX-512 with Intel DL Boost and bfloat16 support", "znver4",

@@ -24,11 +24,11 @@ from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.dispatch import kernels_for, offered_linears
 from bertkit.transformer.kernels.instruction_sets import instruction_sets
 from bertkit.transformer.kernels.linear import (
+    CompiledBFloat16Linear,
     CompiledInt8Linear,
     CompiledLinear,
     OneDNNInt8Linear,
     OneDNNLinear,
-    WidenedLinear,
 )
 from bertkit.transformer.kernels.llvm_vectors import has_byte_products, has_fused_multiplication, has_wide_registers
 from bertkit.transformer.kernels.product_tiles import PANEL
@@ -39,10 +39,10 @@ from bertkit.transformer.prepared.int8_steps import hidden_states_of
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
 
-WIDENED = "bfloat16 in float32"
 LINEAR = {
-    "float32": OneDNNLinear, "bfloat16": OneDNNLinear, WIDENED: WidenedLinear, "int8": OneDNNInt8Linear,
-    "float32 compiled": CompiledLinear, "bfloat16 compiled": CompiledLinear, "int8 compiled": CompiledInt8Linear,
+    "float32": OneDNNLinear, "bfloat16": OneDNNLinear, "int8": OneDNNInt8Linear,
+    "float32 compiled": CompiledLinear, "bfloat16 compiled": CompiledBFloat16Linear,
+    "int8 compiled": CompiledInt8Linear,
 }  # fmt: skip
 OFFERED = {name: linear in offered_few_rows(name.partition(" ")[0]) for name, linear in LINEAR.items()}
 IS_INTEL = not llvmlite.binding.get_host_cpu_name().startswith("znver")
@@ -51,8 +51,8 @@ supported = pytest.mark.skipif(not any(OFFERED.values()), reason="layers of a fe
 PRODUCTS = [
     *(("float32", width) for width in (16, 48, 384, 768, 1536, 2064)),
     *(("bfloat16", width) for width in (32, 96, 384, 768, 1536, 2080)),
-    *((WIDENED, width) for width in (16, 768, 1536)),
-    *((name, width) for name in ("float32 compiled", "bfloat16 compiled") for width in (16, 48, 768, 2064)),
+    *(("float32 compiled", width) for width in (16, 48, 768, 2064)),
+    *(("bfloat16 compiled", width) for width in (32, 96, 768, 2080)),
 ]
 NUM_LAYERS = 3
 NUMBERS_OF_ROWS = [1, 2, 3, 4, 5, 12, 14, 47, 48]
@@ -96,7 +96,6 @@ def test_few_rows_are_offered_where_intel_processors_have_the_instructions() -> 
     assert {
         "float32": is_usual,
         "bfloat16": is_usual and has_wide_registers("avx512bf16") and "amx-bf16" not in instruction_sets(),
-        WIDENED: is_usual,
         "int8": is_usual and has_byte_products(),
         "float32 compiled": is_fused,
         "bfloat16 compiled": is_fused,

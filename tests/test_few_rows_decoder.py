@@ -16,19 +16,18 @@ from torch import Tensor
 from bertkit.errors import UsageError
 from bertkit.generation import GenerationSettings, Generator, SequenceToSequence, decoding, load_generator
 from bertkit.transformer import Encoder, PreparedDecoder, Qwen3Config
-from bertkit.transformer.few_rows import panel_linear, prepared
+from bertkit.transformer.few_rows import prepared
 from bertkit.transformer.few_rows.layers import encode_few_rows
-from bertkit.transformer.few_rows.panel_linear import PanelLinear
 from bertkit.transformer.few_rows.prepared import FewRows
+from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.cached_attention import CachedAttention
 from bertkit.transformer.kernels.dispatch import kernels_for, linear_for
-from bertkit.transformer.kernels.linear import PlainLinear
+from bertkit.transformer.kernels.linear import CompiledBFloat16Linear, PlainLinear
 from bertkit.transformer.kernels.llvm_vectors import has_fused_multiplication
 from bertkit.transformer.prepared import float_steps
 
 pytestmark = pytest.mark.full
 
-KINDS = {name: kind for name, kind in LINEAR.items() if name != "bfloat16 compiled"}  # whose weights stay bfloat16 too
 BERT = {"hidden_size": 64, "intermediate_size": 192, "num_attention_heads": 4}
 MARIAN = {"d_model": 128, "encoder_ffn_dim": 64, "decoder_ffn_dim": 192}
 MAKERS: dict[str, Callable[[Path], Any]] = {
@@ -54,9 +53,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def precision(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A precision of generation, with the products of a key of KINDS."""
+    """A precision of generation, with the products of a key of LINEAR."""
     require(request.param)
-    kind, name = KINDS[request.param], request.param.partition(" ")[0]
+    kind, name = LINEAR[request.param], request.param.partition(" ")[0]
     if name == "int8" and linear_for(name).linear is not kind:
         pytest.skip("generation in int8 uses the fastest products")
 
@@ -68,7 +67,7 @@ def precision(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-every_kind = pytest.mark.parametrize("precision", KINDS, indirect=True)
+every_kind = pytest.mark.parametrize("precision", LINEAR, indirect=True)
 
 
 @pytest.fixture
@@ -108,8 +107,7 @@ def test_logits_are_bit_identical_to_layers(
         return on_shared_threads(function, *arguments)
 
     on_shared_threads = prepared.on_shared_threads
-    for module in (prepared, panel_linear):
-        monkeypatch.setattr(module, "on_shared_threads", counted)
+    monkeypatch.setattr(prepared, "on_shared_threads", counted)
     generator, given = load_generator(folders[name]), {}
     for num_threads in (1, 2, 3):
         torch.set_num_threads(num_threads)
@@ -171,21 +169,24 @@ def test_other_layers_are_left_to_the_kernels_of_any_size(tmp_path: Path, change
         assert bool(steps.start(PROMPTS).isfinite().all())
 
 
-@pytest.mark.skipif(not has_fused_multiplication(), reason="weights that stay bfloat16 need FMA")
+@pytest.mark.skipif(not has_fused_multiplication(), reason="compiled products of bfloat16 need FMA")
 @pytest.mark.every_processor
 @pytest.mark.parametrize("activation", [None, "gelu", "gelu_new", "silu", "relu", "tanh", "residual"])
-@pytest.mark.parametrize(("num_outputs", "width"), [(64, 16), (192, 400), (128, 1_040)])
+@pytest.mark.parametrize(("num_outputs", "width"), [(64, 16), (201, 33), (128, 1_040)])
+@pytest.mark.parametrize("inputs", range(1, CompiledBFloat16Linear.inputs + 1))
 @torch.inference_mode()
-def test_rows_of_weights_that_stay_bfloat16(num_outputs: int, width: int, activation: str | None) -> None:
+def test_rows_of_compiled_products_of_bfloat16(
+    inputs: int, num_outputs: int, width: int, activation: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CompiledBFloat16Linear, "inputs", inputs)  # in pairs and widened
     generator, before = torch.Generator().manual_seed(width), torch.get_num_threads()
     weight, bias, x, residual = (
         torch.randn(*shape, generator=generator).bfloat16()
         for shape in ((num_outputs, width), (num_outputs,), (203, width), (203, num_outputs))
     )
-    assert PanelLinear.fits(weight)
     options: dict[str, Any] = {} if activation == "residual" else {"activation": activation}
     added = residual if activation == "residual" else None
-    linear, plain = PanelLinear(weight, bias), PlainLinear(weight.double(), bias.double())
+    linear, plain = CompiledBFloat16Linear(weight, bias), PlainLinear(weight.double(), bias.double())
     whole = linear(x, residual=added, **options)
     expected = plain(x.double(), residual=None if added is None else added.double(), **options)
     bound = 2**-8 if activation in (None, "residual", "relu") else 2**-6  # activations are of rounded numbers
@@ -198,11 +199,10 @@ def test_rows_of_weights_that_stay_bfloat16(num_outputs: int, width: int, activa
         finally:
             torch.set_num_threads(before)
         assert torch.equal(torch.cat(given), whole)
-    assert torch.equal(PanelLinear(weight, None)(x), PanelLinear(weight, torch.zeros(num_outputs).bfloat16())(x))
-
-
-def test_weights_of_other_sizes_do_not_stay_bfloat16() -> None:
-    assert not any(PanelLinear.fits(torch.empty(shape)) for shape in ((72, 64), (64, 40)))
+        of_arrays = linear(array(x), residual=None if added is None else array(residual), **options)
+        np.testing.assert_array_equal(of_arrays, array(whole))
+    without, zeros = CompiledBFloat16Linear(weight, None), torch.zeros(num_outputs).bfloat16()
+    assert torch.equal(without(x), CompiledBFloat16Linear(weight, zeros)(x))
 
 
 def test_decoders_whose_layers_are_not_written_here_are_refused() -> None:

@@ -1,14 +1,17 @@
-"""An index over records that were added by a store opened without its words."""
+"""The tables of an index: records added by a store opened without its words, and reads that scan no table."""
 
+import sqlite3
 from pathlib import Path
 
 import numpy as np
+import pytest
 from search_stores import IDENTITY, vector_of
 
 import bertkit
 from bertkit.search import Equal, InDocument, Record, VectorStore, read_identity, read_records
 from bertkit.search.index import Index
 from bertkit.search.lexical import LexicalIndex
+from bertkit.search.store import database
 from bertkit.search.words import Split
 
 TEXTS = ["the cat sat", "a dog ran", "the bird sang", "a fish swam", "the cat ran"]
@@ -52,3 +55,36 @@ def test_filter_holds_where_texts_are_not_indexed(tmp_path: Path) -> None:
         for where, expected in [(("d1",), []), (("d3", "d0"), [1]), (("d2", "d1"), [3])]:
             numbers, _ = index.search(snapshot, "cat", 10, InDocument(where))
             np.testing.assert_array_equal(numbers, expected)
+
+
+def test_no_search_or_small_change_scans_a_table(
+    tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements: list[str] = []
+    connect = database._connect
+
+    def traced(uri: str) -> sqlite3.Connection:
+        connection = connect(uri)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    monkeypatch.setattr(database, "_connect", traced)
+    with Index.open(tmp_path, encoder) as index:
+        index.add([bertkit.Document(f"d{row}", text, metadata={"row": row}) for row, text in enumerate(TEXTS * 9)])
+        statements.clear()
+        for mode in ("dense", "lexical", "hybrid"):
+            results = index.search("the cat", mode=mode)
+            index.search("the cat", mode=mode, where=Equal("row", 4))
+        assert results[0].other_documents
+        record = next(index.store.records(InDocument(["d3"])))
+        index.store.upsert([record])
+        index.store.delete([record.id])
+    plans = {}
+    connection = sqlite3.connect(tmp_path / database.NAME)
+    for statement in statements:
+        if statement.startswith(("SELECT", "INSERT", "DELETE", "UPDATE")):
+            plan = [step for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+            plans[statement] = [step for step in plan if step.startswith("SCAN") and "json_each" not in step]
+    connection.close()
+    scans = {statement: steps for statement, steps in plans.items() if steps}
+    assert len(plans) > 10 and {step for steps in scans.values() for step in steps} <= {"SCAN state"}, scans

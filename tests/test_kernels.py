@@ -20,7 +20,7 @@ from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import offered_linears
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache
-from bertkit.transformer.kernels.linear import CompiledLinear, WidenedLinear, has_onednn, multiply_unpacked
+from bertkit.transformer.kernels.linear import has_onednn, multiply_unpacked
 from bertkit.transformer.kernels.llvm_vectors import WIDTH, adds_pairs_of_bytes
 from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.rows import (
@@ -315,7 +315,7 @@ def test_bfloat16_products_are_rounded_once(linear, num_rows: int) -> None:
     )
     product = x.double() @ weight.double().T + bias.double()
     kernel = linear(weight, bias)
-    then = ONE_ROUNDING if linear in (WidenedLinear, CompiledLinear) else {"rtol": 2.0**-7, "atol": 2.0**-7}
+    then = {"rtol": 2.0**-7, "atol": 2.0**-7}
     torch.testing.assert_close(kernel(x), product.bfloat16(), **ONE_ROUNDING)
     torch.testing.assert_close(kernel(x, residual=residual), (product + residual).bfloat16(), **then)
     torch.testing.assert_close(kernel(x, activation="gelu"), F.gelu(product).bfloat16(), **then)

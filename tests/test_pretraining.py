@@ -424,7 +424,7 @@ def test_bad_samples_and_cased_vocabularies_raise_before_training(corpus: Path, 
 
     vocabulary.write_text("\n".join([*special, "Paris", "NATO", *WORDS, "."]))
     cased = fails(vocabulary=vocabulary)
-    assert "2 entries with uppercase letters, such as 'Paris'" in cased and "vocabulary.lowercase=false" in cased
+    assert "2 entries with uppercase letters, such as 'Paris'" in cased and "--no-lowercase" in cased
     vocabulary.write_text("\n".join([*special, *WORDS, "."]))
     assert "'the cat': put [MASK]" in fails(samples=("the cat",), vocabulary=vocabulary)
     assert "'the cat': put [MASK]" in fails(samples=("the cat",))  # before a vocabulary is trained

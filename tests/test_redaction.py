@@ -9,6 +9,7 @@ from contextlib import suppress
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import phonenumbers
 import pytest
@@ -16,7 +17,7 @@ from planted_identifiers import document
 
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
-from bertkit.redaction import Key, Redactor
+from bertkit.redaction import Key, RedactionSteps, Redactor
 from bertkit.redaction.identifiers import IDENTIFIERS, _national, phones
 from bertkit.redaction.redactor import _Stream, kind_of
 from bertkit.redaction.spans import BLOCK, IdentifierFinder, Span, TaggedFinder, Union, Window
@@ -329,3 +330,40 @@ def test_a_broken_key_file_is_refused(tmp_path: Path) -> None:
         path.write_text(json.dumps(broken))
         with pytest.raises(DataError, match=message):
             Key.read(path)
+
+
+class Names:
+    """Finds a name; with ``interrupted`` only when it is asked again, as if rows of an encoder were not there yet."""
+
+    def __init__(self, *, interrupted: bool) -> None:
+        self.interrupted, self.asked = interrupted, set[tuple[str, ...]]()
+
+    def entity_labels(self, labels: Any) -> tuple[str, ...]:
+        return ("name",)
+
+    def extract(self, texts: Sequence[str], labels: Any, *, threshold: float | None) -> list[list[Any]]:
+        if self.interrupted and tuple(texts) not in self.asked:
+            self.asked.add(tuple(texts))
+            raise InterruptedError
+        spans = [[match.span() for match in re.finditer("Ada", text)] for text in texts]
+        return [[SimpleNamespace(start=start, end=end, label="name") for start, end in each] for each in spans]
+
+
+def test_steps_that_are_made_again_have_the_result_of_a_stream():
+    texts = [*(f"Ada wrote to ada{number}@example.org, line {number}\n" * 1_500 for number in range(3)), ""]
+    steps = RedactionSteps(Redactor(tagger=Names(interrupted=True)), texts)
+    num_interrupted, num_steps, results = 0, 0, None
+    while results is None:
+        left = steps.num_left
+        try:
+            results = steps.next()
+        except InterruptedError:
+            num_interrupted += 1
+            assert steps.num_left == left
+        else:
+            num_steps += 1
+            assert left - steps.num_left < 80_000
+    assert (num_interrupted, num_steps, steps.num_left) == (3, 3, 0)
+    for text, result in zip(texts, results, strict=True):
+        assert result.text == "".join(Redactor(tagger=Names(interrupted=False)).redact_stream([text]))
+        assert result.text.count("[NAME]") == text.count("Ada") == result.text.count("[EMAIL]")

@@ -64,17 +64,19 @@ ROOMS = [  # each imports only rooms above it
     "cli",
 ]
 TRAINING = {
-    *("comparison", "export", "extraction", "finetuning", "generation", "inspection", "objectives", "pretraining"),
+    *("comparison", "export", "finetuning", "generation", "inspection", "objectives", "pretraining"),
     *("sequence_training", "training", "vocabulary_extension"),
 }
 """Rooms that import torch."""
 
 WITH_TORCH = {
     *("architectures/encoder_decoder.py", "checkpoint/conversion.py", "checkpoint/encoder_decoder.py"),
+    *(f"extraction/{name}.py" for name in ("training", "training_data", "training_folder", "training_network")),
     *("transformer/prepared/decoder.py", "transformer/prepared/weight_versions.py"),
     *("words/contrastive.py", "words/job.py", "words/training.py"),
     *(f"transformer/kernels/{name}.py" for name in ("device_attention", "device_steps", "tiled_attention")),
     *(f"transformer/kernels/{name}.py" for name in ("trained_linear", "trained_steps", "triton_attention")),
+    *(f"transformer/kernels/{name}.py" for name in ("triton_cache", "triton_products")),
 }
 """Files of other rooms that import torch, where these are used; all others use it by `later`."""
 

@@ -15,6 +15,11 @@ import numpy as np
 import pytest
 import torch
 from examples_of_tasks import model_of
+from gliner2_reference import CLASSES, ENTITIES, MULTILABEL_CLASSES, RECORDS
+from gliner2_reference import RELATIONS as SCHEMA_RELATIONS
+from gliner2_reference import STORED as STORED_SCHEMAS
+from gliner_reference import LABELS, RELATIONS, STORED, write_model
+from gliner_reference import TEXTS as EXTRACTED
 from random_models import our_model, randomize, vocabulary_tokens
 from served import serving
 
@@ -22,6 +27,7 @@ import bertkit
 from bertkit import Model, Tokenizer
 from bertkit.architectures import ARCHITECTURES
 from bertkit.checkpoint.opening import open_checkpoint
+from bertkit.extraction import Schema
 from bertkit.tasks import SequenceClassification
 from bertkit.transformer.deberta import bucket
 from bertkit.transformer.kernels.choices import multiplies_panels_fast
@@ -65,10 +71,7 @@ def without_torch(program: str, *arguments: object) -> list:
 
 
 POOLINGS = "cls+mean", "max", "weighted-mean+last", "mean-sqrt-len"
-CONFIGS: dict[str, dict[str, int]] = {
-    name: {}
-    for name in "bert roberta distilbert electra albert xlm-roberta mpnet nomic_bert gte neobert deberta-v2".split()
-}
+CONFIGS: dict[str, dict[str, int]] = {name: {} for name in ARCHITECTURES}
 CONFIGS |= {"modernbert": {"local_attention": 8}, "eurobert": {"num_key_value_heads": 2}}
 CONFIGS |= {"qwen3": {"num_key_value_heads": 2, "head_dim": 24}}
 FAMILIES = list(CONFIGS)
@@ -83,7 +86,7 @@ def results(folder: str, precision: str, *, with_torch: bool = False) -> dict[st
         options: dict[str, Any] = {"max_length": 20, "on_long": "window", "normalize": True}
         vectors = [model.embed(TEXTS, pooling=pooling, **options).tolist() for pooling in POOLINGS]
         found[name] = [*vectors, model.embed(TEXTS[0]).tolist()]
-        if "masked_lm" in model.checkpoint.parts.heads:
+        if "masked_lm" in model.checkpoint.parts.heads and not model.config.is_decoder:
             (mask,) = model.fill_mask("the [MASK] dog")
             best = [[candidate.token_id, candidate.score] for candidate in mask.candidates]
             found[name] += [best, model.embed_sparse(TEXTS[:2]).dense().tolist()]
@@ -92,7 +95,7 @@ def results(folder: str, precision: str, *, with_torch: bool = False) -> dict[st
 
 @needs_own_products
 @pytest.mark.full
-@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_results_have_the_bits_of_a_process_with_torch(tmp_path: Path, precision: str) -> None:
     for name in FAMILIES:
         sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
@@ -134,6 +137,38 @@ def test_predictions_and_scores_have_the_values_of_a_process_with_torch(tmp_path
     assert isinstance(model.network, torch.nn.Module)
     assert predictions == [prediction.probabilities for prediction in model.predict(TEXTS[:3])]
     assert scores == model.score_pairs(TEXTS[0], TEXTS[:3]).tolist()
+
+
+def readings(folder: str, precision: str, *, with_torch: bool = False) -> dict[str, list[str]]:
+    """Entities, and readings of a schema, of each extraction model in a folder."""
+    found = {}
+    for name, content in json.loads(Path(folder, "schemas.json").read_text()).items():
+        model = bertkit.load(f"{folder}/{name}", precision=precision, device="cpu")
+        assert not with_torch or model.network is model.inference_network
+        schema = Schema.from_json(content)
+        found[name] = [repr(model.extract(EXTRACTED, LABELS, threshold=0.3, nested=nested)) for nested in (False, True)]
+        found[name].append(repr(model.extract(EXTRACTED, schema=schema, threshold=0.1)))
+    return found
+
+
+@needs_own_products
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_entities_and_relations_have_the_bits_of_a_process_with_torch(tmp_path: Path, precision: str) -> None:
+    schemas: dict[str, Any] = {}
+    for name, model in json.loads(STORED.read_text()).items():
+        write_model(model, tmp_path / name)
+        schemas[name] = {"entities": LABELS} | ({"relations": RELATIONS} if name.startswith("relation") else {})
+    for name, model in json.loads(STORED_SCHEMAS.read_text()).items():
+        write_model(model, tmp_path / f"schema-{name}")
+        classes = {"classes": CLASSES, "multilabel_classes": MULTILABEL_CLASSES}
+        schemas[f"schema-{name}"] = {"entities": ENTITIES, "records": RECORDS, "relations": SCHEMA_RELATIONS} | classes
+    (tmp_path / "schemas.json").write_text(json.dumps(schemas), newline="\n")
+    constants = f"EXTRACTED, LABELS = {EXTRACTED}, {LABELS}\n"
+    imports = "import json, sys, bertkit\nfrom pathlib import Path\nfrom bertkit.extraction import Schema\n"
+    program = f"{imports}{constants}{inspect.getsource(readings)}"
+    ours = without_torch(f"{program}\nprint(json.dumps(readings(*sys.argv[1:])))", tmp_path, precision)
+    theirs = readings(str(tmp_path), precision, with_torch=True)
+    assert ours == theirs and all("Entity" in each for found in ours.values() for each in found)
 
 
 @needs_own_products
@@ -182,15 +217,17 @@ calls = {
 chosen = {name: () if name in ("check", "doctor", "pretrain") else ("--model", model) for name in calls}
 done = {name: outcome(name, *each, *chosen[name]) for name, each in calls.items()}
 done["search"] = outcome("search", "cat", "--store", f"{folder}/store")
+done["extract"] = outcome("extract", "a zoo", "--labels", "zoo", "--model", f"{folder}/extractor")
 print(json.dumps([helps, done]))
 """
-WORKING = set("embed similarity pairs index search predict tokenize describe doctor".split())
+WORKING = set("embed similarity pairs index search predict tokenize describe doctor extract".split())
 
 
 @needs_own_products
 @pytest.mark.full
 def test_commands_work_or_say_how_to_install_torch(tmp_path: Path) -> None:
     model_of(SequenceClassification(("bad", "good"))).save(tmp_path / "model")
+    write_model(json.loads(STORED.read_text())["token-bert"], tmp_path / "extractor")
     (tmp_path / "texts.txt").write_text("the cat sat\na dog\nwalk running\n", newline="\n")
     rows = "".join(f"{text},{label}\n" for text, label in [("the cat", "good"), ("a dog", "bad")] * 6)
     (tmp_path / "labeled.csv").write_text("text,label\n" + rows, newline="\n")

@@ -33,6 +33,8 @@ PRECISIONS = {  # inference precision -> dtype of the weights
 }
 CPU_PRECISIONS = tuple(name for name in PRECISIONS if name != "float16")
 """Those that run on the CPU."""
+GPU_PRECISIONS = "float32", "bfloat16", "float16"
+"""Those that run on a GPU."""
 
 _SHORTER = ("bfloat16", "float16")
 """Precisions of the products that are less precise than the weights."""

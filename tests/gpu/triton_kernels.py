@@ -1,6 +1,6 @@
 """The kernels in Triton by its interpreter, on the CPU.
 
-Run by test_triton_attention.py.
+Run by test_triton.py.
 """
 
 import math
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bertkit import Batch, BertConfig
 from bertkit.architectures import Network
-from bertkit.transformer.kernels import device_attention, triton_attention
+from bertkit.transformer.kernels import choices, device_attention, triton_attention
 from bertkit.transformer.kernels.triton_attention import triton_attention as attention
 
 KEY = -123_456_789
@@ -104,7 +104,7 @@ def test_a_compiled_network_computes_with_them(monkeypatch) -> None:
     monkeypatch.setattr(triton_attention, "_dropout", lambda *given: calls.append(given) or prepare(*given))
     expected = torch.autograd.grad(loss(), list(network.parameters()), allow_unused=True)
     monkeypatch.setattr(device_attention, "kernel_for", lambda *given, **options: "varlen")
-    monkeypatch.setattr(device_attention, "capability_of", lambda device: (9, 0))
+    monkeypatch.setattr(choices, "capability_of", lambda device: (9, 0))
     ours = torch.autograd.grad(
         torch.compile(loss, fullgraph=True, backend="aot_eager")(), list(network.parameters()), allow_unused=True
     )

@@ -25,7 +25,7 @@ _INSTRUCTION_SETS = (
 """Instruction sets that decide which kernels run."""
 
 _VARIABLES = re.compile(
-    r"(ONEDNN|DNNL|ATEN|MKL|OMP|GOMP|KMP|NUMBA|CUDA)_\w+|HF_HOME|HF_HUB_CACHE|HF_HUB_OFFLINE|XDG_CACHE_HOME"
+    r"(BERTKIT|ONEDNN|DNNL|ATEN|MKL|OMP|GOMP|KMP|NUMBA|CUDA)_\w+|HF_HOME|HF_HUB_CACHE|HF_HUB_OFFLINE|XDG_CACHE_HOME"
 )
 """Environment variables that affect computation, cache folders or speed; none holds a secret."""
 
@@ -177,16 +177,23 @@ def _kernels() -> Iterator[tuple[str, str, str]]:
 
 
 def _equality() -> Iterator[tuple[str, str, str]]:
-    from bertkit.device import CPU_PRECISIONS
+    from bertkit.device import CPU_PRECISIONS, GPU_PRECISIONS
     from bertkit.inference.equality import check_equality
+    from bertkit.transformer.kernels.choices import BATCH_INVARIANT, is_batch_invariant
 
-    for precision in CPU_PRECISIONS:
-        check = check_equality(precision)
+    checked = [(precision, "cpu") for precision in CPU_PRECISIONS]
+    if torch.cuda.is_available():
+        if is_batch_invariant(torch.device("cuda")):
+            checked += [(precision, "cuda") for precision in GPU_PRECISIONS]
+        else:
+            yield "cuda", "note", f"bits depend on the batch: {BATCH_INVARIANT}=1 makes them the same, and takes longer"
+    for precision, device in checked:
+        check, name = check_equality(precision, device), precision if device == "cpu" else f"{precision} on {device}"
         if check.num_different:
             value = f"{check.num_different} of {check.num_texts} differ, by up to {check.largest_difference:.1e}"
-            yield precision, "error", f"vectors and logits depend on the other texts of a batch: {value}"
+            yield name, "error", f"vectors and logits depend on the other texts of a batch: {value}"
         else:
-            yield precision, "ok", f"{check.num_texts} texts: bit-identical alone, in a batch, and in another order"
+            yield name, "ok", f"{check.num_texts} texts: bit-identical alone, in a batch, and in another order"
 
 
 def _extras() -> Iterator[tuple[str, str, str]]:

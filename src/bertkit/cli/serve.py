@@ -5,6 +5,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -91,8 +92,9 @@ def command(
         accept_token_ids=accept_token_ids,
         cors_origins=tuple(map(_origin, cors_origin or ())),
         root_path=_root_path(root_path),
-        **({} if client_limits else dict.fromkeys(("receive_timeout_seconds", "send_timeout_seconds"), math.inf)),
     )
+    if not client_limits:
+        settings = replace(settings, receive_timeout_seconds=math.inf, send_timeout_seconds=math.inf)
 
     def load() -> Loaded:
         index = None if store is None else _index(store, compute.device)

@@ -3,11 +3,15 @@
 Shape letters: M labels of a task, L instances, D width.
 """
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
+
+from bertkit.batch import Batch
 from bertkit.extraction.layers import Layers, Shapes, linear_shapes, mlp_shapes
+from bertkit.heads.projection import activated
+from bertkit.transformer.kernels.arrays import Rows, library_of
 
 MOST_INSTANCES = 20
 """Instances of a task in a window, as published."""
@@ -48,43 +52,52 @@ class Counting:
             layers.product(values[f"{_GRU}weight_{kind}_l0"], values[f"{_GRU}bias_{kind}_l0"]) for kind in ("ih", "hh")
         )
         self._has_transformer = f"{_PROJECTOR}.0.weight" not in values
-        self._attention = [
-            layers.product(values[f"{layer}self_attn.in_proj_weight"], values[f"{layer}self_attn.in_proj_bias"])
-            for layer in (f"{_INNER}transformer.layers.{number}." for number in range(_NUM_LAYERS))
-            if self._has_transformer
-        ]
+        numbers = range(_NUM_LAYERS if self._has_transformer else 0)
+        self._transformer = [_Layer(layers, f"{_INNER}transformer.layers.{number}.") for number in numbers]
 
-    def queries(self, labels: Tensor, num_instances: int) -> Tensor:
+    def queries(self, labels: Rows, num_instances: int) -> Rows:
         """(M, D) labels to (L, M, D) queries."""
-        states, state = [], labels
+        library, states, state = library_of(labels), list[Rows](), labels
         for step in self._from_step(self.positions[:num_instances]):
-            gates = step.expand(len(labels), -1).chunk(3, dim=1)
-            reset, update, new = zip(gates, self._from_state(state).chunk(3, dim=1), strict=True)
-            update_gate = torch.sigmoid(update[0] + update[1])
-            candidate = torch.tanh(new[0] + torch.sigmoid(reset[0] + reset[1]) * new[1])
-            state = (1 - update_gate) * candidate + update_gate * state
+            own, gates = step.reshape(3, -1), self._from_state(state).reshape(len(labels), 3, -1)
+            reset, update = (activated(own[gate] + gates[:, gate], "Sigmoid") for gate in (0, 1))
+            candidate = activated(own[2] + reset * gates[:, 2], "Tanh")
+            state = (1 - update) * candidate + update * state
             states.append(state)
-        rows, repeated = torch.cat(states), labels.repeat(num_instances, 1)
+        rows, repeated = library.concatenate(states), library.tile(labels, (num_instances, 1))
         if self._has_transformer:
             rows = self._through_transformer(rows + repeated, num_instances)
         else:
-            rows = self.layers.mlp(_PROJECTOR, (0, 2), torch.cat([rows, repeated], dim=1))
-        return rows.view(num_instances, len(labels), -1)
+            rows = self.layers.mlp(_PROJECTOR, (0, 2), library.concatenate([rows, repeated], 1))
+        return rows.reshape(num_instances, len(labels), -1)
 
-    def _through_transformer(self, given: Tensor, num_instances: int) -> Tensor:
+    def _through_transformer(self, given: Rows, num_instances: int) -> Rows:
         """(L M, D) rows; the labels of an instance attend to each other."""
-        rows = self.layers.linear(f"{_INNER}in_projector")(given)
-        for number, attention in enumerate(self._attention):
-            name = f"{_INNER}transformer.layers.{number}."
-            parts = attention(rows).view(num_instances, -1, 3, _HEADS, _WIDTH // _HEADS).permute(2, 0, 3, 1, 4)
-            query, key, value = parts
-            scores = query @ key.transpose(2, 3) * (_WIDTH // _HEADS) ** -0.5
-            mixed = (torch.softmax(scores, dim=-1) @ value).transpose(1, 2).reshape(len(rows), _WIDTH)
-            rows = self._norm(f"{name}norm1", rows + self.layers.linear(f"{name}self_attn.out_proj")(mixed))
-            inner = self.layers.linear(f"{name}linear1")(rows, activation="relu")
-            rows = self._norm(f"{name}norm2", rows + self.layers.linear(f"{name}linear2")(inner))
-        return self.layers.mlp(f"{_INNER}out_projector", (0, 2, 4), torch.cat([rows, given], dim=1))
+        rows, num_labels = self.layers.linear(f"{_INNER}in_projector")(given), len(given) // num_instances
+        none, bounds = np.zeros(len(given), np.int64), np.arange(num_instances + 1, dtype=np.int32) * num_labels
+        tokens = self.layers.rows(none)
+        instances = Batch(tokens, tokens, tokens, self.layers.rows(bounds), num_labels, num_labels)
+        for layer in self._transformer:
+            rows = layer(rows, instances)
+        return self.layers.mlp(f"{_INNER}out_projector", (0, 2, 4), library_of(given).concatenate([rows, given], 1))
 
-    def _norm(self, name: str, rows: Tensor) -> Tensor:
-        weight, bias = (self.layers.values[f"{name}.{kind}"] for kind in ("weight", "bias"))
-        return functional.layer_norm(rows, (_WIDTH,), weight, bias)
+
+class _Layer:
+    """A layer of the transformer."""
+
+    def __init__(self, layers: Layers, name: str) -> None:
+        kinds = ("self_attn.in_proj_weight", "self_attn.in_proj_bias")
+        self._query_key_value = layers.product(*(layers.values[name + kind] for kind in kinds))
+        self._output, self._expand, self._project = (
+            layers.linear(name + linear) for linear in ("self_attn.out_proj", "linear1", "linear2")
+        )
+        self._attend, self._norms = layers.kernels.attention, list[Any]()
+        for norm in ("norm1", "norm2"):
+            weight, bias = (layers.values[f"{name}{norm}.{kind}"] for kind in ("weight", "bias"))
+            stored: Any = SimpleNamespace(normalized_shape=(_WIDTH,), weight=weight, bias=bias, eps=1e-5)
+            self._norms.append(layers.kernels.norm(stored, weight.dtype))
+
+    def __call__(self, rows: Rows, instances: Batch) -> Rows:
+        context = self._attend(self._query_key_value(rows), instances, _HEADS, _WIDTH // _HEADS)
+        rows = self._norms[0](self._output(context, residual=rows))
+        return self._norms[1](self._project(self._expand(rows, activation="relu"), residual=rows))

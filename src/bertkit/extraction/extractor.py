@@ -5,8 +5,6 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
@@ -24,6 +22,7 @@ from bertkit.extraction.windowed import Chunk, ExtractionReport, WindowedExtract
 from bertkit.extraction.windows import Window, Words, WordSplitter, encodings_of, windows_of
 from bertkit.inference.runner import Runner
 from bertkit.tokenizer import Encodings
+from bertkit.transformer.kernels.arrays import Rows, rows_beside
 
 _SEQUENCES_AT_A_TIME = 256
 
@@ -64,9 +63,9 @@ class _Encoded(NamedTuple):
     """Sequences after the encoder."""
 
     indices: np.ndarray  # of the sequences
-    word_rows: Tensor  # (W, D) of the words of all sequences, after the LSTM
+    word_rows: Rows  # (W, D) of the words of all sequences, after the LSTM
     word_bounds: np.ndarray  # cumulative numbers of words
-    prompt_rows: Callable[[list[np.ndarray]], Tensor]  # (n, D) of tokens in the prompts of the sequences
+    prompt_rows: Callable[[list[np.ndarray]], Rows]  # (n, D) of tokens in the prompts of the sequences
 
 
 class Extractor(WindowedExtractor[_Plan]):
@@ -208,9 +207,9 @@ class Extractor(WindowedExtractor[_Plan]):
         """What ``decide`` says of each sequence: it is called with parts of them, on several threads."""
         encodings = self._encodings(words, sequences)
 
-        def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+        def forward(batch: Batch, indices: np.ndarray) -> Rows:
             own = [sequences[index] for index in indices]
-            starts = batch.cu_seqlens[:-1].cpu().numpy().astype(np.int64)
+            starts = np.cumsum([0, *batch.seqlens[:-1]])
             num_words = np.array([each.window.end - each.window.first for each in own], np.int64)
             firsts = np.concatenate([
                 words[each.text].first_tokens[each.window.first : each.window.end]
@@ -220,11 +219,11 @@ class Extractor(WindowedExtractor[_Plan]):
             before = starts + 1 + [len(each.prompt.tokens) for each in own]
             firsts += np.repeat(before, num_words)
             marks = [s + t for s, each in zip(starts, own, strict=True) for t in each.prompt.marks]
-            read = torch.from_numpy(np.concatenate([firsts, *marks])).to(batch.input_ids.device)
-            hidden = self._runner.encoder(batch, with_pooled=False, rows=read).last_hidden_state
+            read = rows_beside(np.concatenate([firsts, *marks]), batch.input_ids)
+            hidden = self._layers.read(self._runner.encoder(batch, with_pooled=False, rows=read).last_hidden_state)
             word_rows, bounds = self._rows(hidden, firsts), np.cumsum([0, *num_words])
 
-            def prompt_rows(places: list[np.ndarray]) -> Tensor:
+            def prompt_rows(places: list[np.ndarray]) -> Rows:
                 return self._rows(hidden, np.concatenate([s + of for s, of in zip(starts, places, strict=True)]))
 
             encoded = _Encoded(indices, self._layers.through_lstm(word_rows, bounds), bounds, prompt_rows)
@@ -233,9 +232,8 @@ class Extractor(WindowedExtractor[_Plan]):
         report.num_tokens += len(encodings.input_ids)
         return list(self._runner.run(encodings, forward)) if sequences else []
 
-    def _rows(self, hidden: Tensor, rows: np.ndarray) -> Tensor:
-        chosen = hidden[torch.from_numpy(rows).to(hidden.device)].to(self._layers.dtype)
-        return self._layers.projected(PROJECTION, chosen)
+    def _rows(self, hidden: Rows, rows: np.ndarray) -> Rows:
+        return self._layers.projected(PROJECTION, hidden[rows_beside(rows, hidden)])
 
     def _encodings(self, words: list[Words], sequences: list[_Sequence]) -> Encodings:
         """``[CLS] prompt words [SEP]`` of each sequence."""

@@ -4,14 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import OverLengthError, UsageError
 from bertkit.extraction.layers import LABELS_PROJECTION, Layers
 from bertkit.heads.pooling import sequence_vectors
 from bertkit.inference.runner import Runner, inferred
+from bertkit.transformer.kernels.arrays import Rows, library_of
 
 _MOST_KNOWN = 100_000
 """Labels whose vectors are kept."""
@@ -27,9 +26,9 @@ class LabelEncoder:
         prepare: (C, D) vectors of labels to what the scorer reads.
     """
 
-    def __init__(self, runner: Runner, layers: Layers, prepare: Callable[[Tensor], list[Any]]) -> None:
+    def __init__(self, runner: Runner, layers: Layers, prepare: Callable[[Rows], list[Any]]) -> None:
         self.runner, self.layers, self._prepare = runner, layers, prepare
-        self._known: dict[str, Tensor] = {}
+        self._known: dict[str, Rows] = {}
         self._prepared: dict[tuple[str, ...], list[Any]] = {}
 
     def prepared(self, labels: tuple[str, ...]) -> list[Any]:
@@ -40,14 +39,14 @@ class LabelEncoder:
         """
         values = self._prepared.get(labels)
         if values is None:
-            vectors = self.vectors(labels).to(self.layers.device)
+            vectors = self.vectors(labels)
             values = inferred(lambda: self._prepare(vectors))
             if sum(map(len, self._prepared)) + len(labels) > _MOST_PREPARED:
                 self._prepared = {}
             self._prepared[labels] = values
         return values
 
-    def vectors(self, labels: Sequence[str]) -> Tensor:
+    def vectors(self, labels: Sequence[str]) -> Rows:
         """(C, D) vectors.
 
         Raises:
@@ -57,9 +56,10 @@ class LabelEncoder:
             self._known = {}
         if unknown := [label for label in labels if label not in self._known]:
             self._known |= dict(zip(unknown, self._encoded(unknown), strict=True))
-        return torch.stack([self._known[label] for label in labels])
+        rows = [self._known[label] for label in labels]
+        return library_of(rows[0]).stack(rows)
 
-    def _encoded(self, labels: list[str]) -> Tensor:
+    def _encoded(self, labels: list[str]) -> Rows:
         try:
             encodings = self.runner.encode_whole(labels, with_offsets=False)
         except OverLengthError as error:
@@ -67,8 +67,8 @@ class LabelEncoder:
                 f"the label {labels[error.index]!r:.60} {error.problem.partition(':')[0]}: shorten it"
             ) from None
 
-        def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+        def forward(batch: Batch, indices: np.ndarray) -> Rows:
             return sequence_vectors("mean", self.runner.encoder(batch, with_pooled=False), batch)
 
         pooled = self.runner.run(encodings, forward)
-        return inferred(lambda: self.layers.projected(LABELS_PROJECTION, pooled))
+        return inferred(lambda: self.layers.projected(LABELS_PROJECTION, self.layers.read(pooled)))

@@ -6,11 +6,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.compiled import lean_sums
+from bertkit.device import device_of
 from bertkit.extraction.settings import ExtractionSettings
+from bertkit.transformer.kernels.arrays import Rows, array, floats, rows_beside
 from bertkit.transformer.kernels.dispatch import kernels_for
 
 Shapes = dict[str, tuple[int, ...]]
@@ -79,20 +79,30 @@ def mlp_shapes(name: str, numbers: Sequence[int], widths: Sequence[int]) -> Shap
 
 
 class Layers:
-    """Stored layers by name; products have the same bits for a row regardless of the other rows."""
+    """Stored layers by name; products have the same bits for a row regardless of the other rows.
 
-    def __init__(self, values: dict[str, Tensor]) -> None:
-        self.values = values
-        weight = next(iter(values.values()))
-        self.device, self.dtype = weight.device, weight.dtype
-        precision = "float64" if weight.dtype == torch.float64 else "float32"
-        self._product = kernels_for(precision, weight.device).linear
+    Args:
+        values: arrays, or tensors on a device.
+        dtype: name of theirs.
+    """
+
+    def __init__(self, values: dict[str, Rows], dtype: str) -> None:
+        self.values, self._any = values, next(iter(values.values()))
+        self.kernels = kernels_for(dtype, device_of(self._any))
         self._linear, self._of_direction = cache(self._make), cache(self._make_direction)
         self.num_lstm_layers = sum(name.startswith(f"{LSTM}weight_ih") for name in values) // 2
 
-    def product(self, weight: Tensor, bias: Tensor | None = None) -> Any:
+    def read(self, hidden: Rows) -> Rows:
+        """Hidden states of an encoder as these layers read them."""
+        return floats(hidden) if isinstance(self._any, np.ndarray) else hidden
+
+    def rows(self, numbers: np.ndarray) -> Rows:
+        """An array as these layers read it."""
+        return rows_beside(numbers, self._any)
+
+    def product(self, weight: Rows, bias: Rows | None = None) -> Any:
         """A prepared linear layer: (rows, K) to (rows, N)."""
-        return self._product(weight.contiguous(), bias)
+        return self.kernels.linear(weight, bias)
 
     def linear(self, name: str) -> Any:
         """A stored linear layer, prepared once."""
@@ -101,42 +111,41 @@ class Layers:
     def _make(self, name: str) -> Any:
         return self.product(self.values[f"{name}.weight"], self.values[f"{name}.bias"])
 
-    def twice(self, name: str, rows: Tensor) -> Tensor:
+    def twice(self, name: str, rows: Rows, activation: str | None = None) -> Rows:
         """Two stored linear layers with ReLU between them."""
-        return self.mlp(name, (0, 3), rows)
+        return self.mlp(name, (0, 3), rows, activation)
 
-    def mlp(self, name: str, numbers: tuple[int, ...], rows: Tensor) -> Tensor:
-        """Stored linear layers, by their numbers under a name, with ReLU between them."""
+    def mlp(self, name: str, numbers: tuple[int, ...], rows: Rows, activation: str | None = None) -> Rows:
+        """Stored linear layers, by their numbers under a name, with ReLU between them, and an activation at the end."""
         for number in numbers[:-1]:
             rows = self.linear(f"{name}.{number}")(rows, activation="relu")
-        return self.linear(f"{name}.{numbers[-1]}")(rows)
+        return self.linear(f"{name}.{numbers[-1]}")(rows, activation=activation)
 
-    def projected(self, name: str, rows: Tensor) -> Tensor:
+    def projected(self, name: str, rows: Rows) -> Rows:
         """Rows in the width of the scorer: the encoder's own if there is no projection."""
         return self.linear(name)(rows) if f"{name}.weight" in self.values else rows
 
-    def through_lstm(self, words: Tensor, bounds: np.ndarray) -> Tensor:
+    def through_lstm(self, words: Rows, bounds: np.ndarray) -> Rows:
         """(W, D) words of sequences after the bidirectional LSTM, each sequence alone.
 
         Args:
             bounds: (S + 1,) int64 cumulative numbers of words.
         """
         for layer in range(self.num_lstm_layers):
-            result = np.empty(words.shape, words.cpu().numpy().dtype)
-            half = words.shape[1] // 2
-            for side, columns in (("", slice(0, half)), ("_reverse", slice(half, None))):
-                inputs, recurrent = self._of_direction(layer, side)
-                states = np.empty((len(words), half), result.dtype)
-                scratch = np.empty((6, half), result.dtype).reshape(-1)
-                _recur(inputs(words).cpu().numpy(), recurrent, bounds, len(side) > 0, states, scratch)
-                result[:, columns] = states
-            words = torch.from_numpy(result).to(self.device)
+            sides = []
+            for side in ("", "_reverse"):
+                product, recurrent = self._of_direction(layer, side)
+                inputs, half = array(product(words)), words.shape[1] // 2
+                states, scratch = (np.empty((number, half), inputs.dtype) for number in (len(words), 6))
+                _recur(inputs, recurrent, bounds, len(side) > 0, states, scratch.reshape(-1))
+                sides.append(states)
+            words = self.rows(np.concatenate(sides, axis=1))
         return words
 
     def _make_direction(self, layer: int, side: str) -> tuple[Any, np.ndarray]:
         kinds = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
         weight, bias, recurrent, added = (self.values[f"{LSTM}{kind}_l{layer}{side}"] for kind in kinds)
-        return self.product(weight, bias + added), recurrent.contiguous().cpu().numpy()
+        return self.product(weight, bias + added), np.ascontiguousarray(array(recurrent))
 
 
 @lean_sums

@@ -5,16 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bertkit.architectures import Network, architecture_of, prepare
 from bertkit.checkpoint.config_file import parse_config
 from bertkit.checkpoint.network_values import load_stored, some_of
 from bertkit.checkpoint.own_record import NAME as OWN_RECORD
 from bertkit.checkpoint.own_record import read_section
 from bertkit.checkpoint.stored_parts import by_canonical_name
-from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
-from bertkit.device import resolve_device, weights_dtype, weights_dtype_name
+from bertkit.checkpoint.weights import StoredTensor, read_arrays, stored_tensors
+from bertkit.device import is_cpu, resolve_device, weights_dtype_name
 from bertkit.errors import CheckpointError
 from bertkit.extraction.extractor import Extractor
 from bertkit.extraction.label_encoder import LabelEncoder
@@ -32,8 +30,12 @@ from bertkit.extraction.settings import (
 )
 from bertkit.files.json_files import member
 from bertkit.inference.runner import Runner
+from bertkit.later import torch
 from bertkit.locate import locate
 from bertkit.tokenizer import Tokenizer
+from bertkit.transformer.kernels.choices import multiplies_panels_fast
+from bertkit.transformer.modules import as_torch, in_arrays
+from bertkit.transformer.prepared.encoder import runs_in_arrays
 
 SECTION = "extraction"
 """Section of the folder's own record that holds the threshold."""
@@ -47,9 +49,9 @@ class _Place:
 
     folder: Path
     stored: Mapping[str, StoredTensor]
-    dtype: torch.dtype
+    dtype: str
     precision: str
-    device: torch.device
+    device: Any  # None: the CPU, without torch where that is as fast
 
 
 def open_extractor(
@@ -67,7 +69,8 @@ def open_extractor(
     """
     folder = locate(name)
     settings = read_schema_settings(folder) if reads_schemas(folder) else read_settings(folder)
-    place = _Place(folder, stored_tensors(folder), weights_dtype(precision), precision, resolve_device(device))
+    where = None if is_cpu(device) else resolve_device(device)
+    place = _Place(folder, stored_tensors(folder), weights_dtype_name(precision), precision, where)
     if isinstance(settings, SchemaSettings):
         return _schema_extractor(settings, place)
     text = _runner(settings.encoder, f"{_ENCODERS}bert_layer.model.", folder, place)
@@ -121,9 +124,9 @@ def _runner(content: dict[str, Any], prefix: str, tokenizer_folder: Path, place:
     names = architecture_of(config).names
     tensors = {name.removeprefix(prefix): one for name, one in place.stored.items() if name.startswith(prefix)}
     canonical = by_canonical_name(tensors, names, folder)
-    with torch.device("meta"):
+    with in_arrays():
         network = Network(config, (), with_pooler=False)
-    loaded = load_stored(network, canonical, names, (), (), weights_dtype_name(place.precision), folder)
+    loaded = load_stored(network, canonical, names, (), (), place.dtype, folder)
     unused = (*names.unused_parts, f"{names.prefix}pooler.")
     if unexpected := {
         canonical[name].name
@@ -131,14 +134,14 @@ def _runner(content: dict[str, Any], prefix: str, tokenizer_folder: Path, place:
         if not (name in names.tied or names.is_constant(name) or name.startswith(unused))
     }:
         raise CheckpointError(f"{folder} holds tensors that this model lacks: {some_of(unexpected)}")
-    network.eval()
     tokenizer = Tokenizer.load(tokenizer_folder)
     if len(tokenizer.vocabulary) > config.vocab_size:
         raise CheckpointError(
             f"{tokenizer_folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding has only "
             f"{config.vocab_size} rows: tokenizer and weights belong to different models"
         )
-    network = network.to(place.dtype).to(place.device)
+    if place.device is not None or not runs_in_arrays(network.encoder, place.precision):
+        network = as_torch(network).to(place.device or "cpu")
     return Runner(network, tokenizer, prepare(network.encoder, place.precision))
 
 
@@ -164,8 +167,11 @@ def _layers(shapes: Shapes, place: _Place, encoders: tuple[str, ...], unused: Sh
             raise CheckpointError(
                 f"{place.folder}: {name} has shape {list(stored[name].shape)}; its config requires {list(shape)}"
             )
-    values = read_tensors([stored[name] for name in shapes])
-    return Layers({name: values[stored[name].name].to(place.dtype).to(place.device) for name in shapes})
+    arrays = read_arrays([stored[name] for name in shapes], place.dtype)
+    values = {name: arrays[stored[name].name] for name in shapes}
+    if place.device is not None or not multiplies_panels_fast(place.dtype):
+        values = {name: torch.from_numpy(value).to(place.device or "cpu") for name, value in values.items()}
+    return Layers(values, place.dtype)
 
 
 def _check_markers(settings: ExtractionSettings, tokenizer: Tokenizer, folder: Path) -> None:

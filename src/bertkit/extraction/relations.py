@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.compiled import lean_sums
 from bertkit.extraction.candidates import Candidates
@@ -14,6 +12,7 @@ from bertkit.extraction.layers import ADJACENCY, PAIRS, Layers
 from bertkit.extraction.scorer import SpanScorer, probabilities
 from bertkit.extraction.settings import RelationSettings
 from bertkit.extraction.windows import Window
+from bertkit.transformer.kernels.arrays import Rows, array, library_of
 
 _PAIRS_AT_ONCE = 1024
 
@@ -54,7 +53,7 @@ class RelationScorer:
         self.layers, self.settings, self._spans = layers, settings, spans
 
     def probabilities(
-        self, words: Tensor, spans: Candidates, pairs: Pairs, relations: Tensor, threshold: float
+        self, words: Rows, spans: Candidates, pairs: Pairs, relations: Rows, threshold: float
     ) -> np.ndarray:
         """(P, R); 0 for pairs that are related with a probability up to the threshold only.
 
@@ -66,10 +65,10 @@ class RelationScorer:
         inside, of_pairs = np.unique([pairs.head, pairs.tail], return_inverse=True)
         number = np.arange(len(inside))
         rows = np.concatenate([spans.start[inside], spans.end[inside]]) - pairs.window.first
-        of_words = self._spans.words(words[torch.from_numpy(rows).to(words.device)])
+        of_words = self._spans.words(words[self.layers.rows(rows)])
         vectors = self._spans.vectors(of_words, number, number + len(inside))
         head, tail = of_pairs.reshape(2, -1)
-        known = relations.cpu().numpy()
+        known = array(relations)
         result = np.zeros((len(head), len(known)), known.dtype)
         for first in range(0, len(head), _PAIRS_AT_ONCE):
             own = slice(first, first + _PAIRS_AT_ONCE)
@@ -78,29 +77,29 @@ class RelationScorer:
 
     def _score(
         self,
-        vectors: Tensor,
+        vectors: Rows,
         head: np.ndarray,
         tail: np.ndarray,
         relations: np.ndarray,
         threshold: float,
         result: np.ndarray,
     ) -> None:
-        both = torch.cat([vectors[torch.from_numpy(side)] for side in (head, tail)], dim=1)
+        both = library_of(vectors).concatenate([vectors[self.layers.rows(side)] for side in (head, tail)], 1)
         related = np.ones(len(head), np.bool_)
         if self.settings.pairs != "none":
             related = probabilities(self._adjacency(vectors, both, head, tail)) > threshold
         if related.any():
-            rows = self.layers.twice(PAIRS, both[torch.from_numpy(related).to(both.device)]).cpu().numpy()
+            rows = array(self.layers.twice(PAIRS, both[self.layers.rows(related)]))
             pair, relation = np.divmod(np.arange(len(rows) * len(relations)), len(relations))
             result[related] = probabilities(_dots(rows, relations, pair, relation)).reshape(len(rows), -1)
 
-    def _adjacency(self, vectors: Tensor, both: Tensor, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
+    def _adjacency(self, vectors: Rows, both: Rows, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
         """(P,) logits."""
         if self.settings.pairs == "mlp":
-            return self.layers.mlp(f"{ADJACENCY}mlp", (0, 2), both).squeeze(1).cpu().numpy()
+            return array(self.layers.mlp(f"{ADJACENCY}mlp", (0, 2), both))[:, 0]
         if self.settings.pairs == "bilinear":
             vectors = self.layers.linear(f"{ADJACENCY}proj")(vectors)
-        rows = vectors.cpu().numpy()
+        rows = array(vectors)
         return _dots(rows, rows, head, tail)
 
 

@@ -8,8 +8,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.extraction.candidates import Candidates
@@ -21,6 +19,8 @@ from bertkit.extraction.scorer import SpanScorer
 from bertkit.extraction.windowed import Chunk, ExtractionReport, WindowedExtractor, as_rows
 from bertkit.extraction.windows import Window, Words, WordSplitter, encodings_of, windows_of
 from bertkit.inference.runner import Runner
+from bertkit.tasks.probabilities import sigmoid, softmax
+from bertkit.transformer.kernels.arrays import Rows, array, library_of, rows_beside, split
 
 _CLASSIFIER, _COUNT = "classifier", "count_pred"
 
@@ -82,8 +82,8 @@ class SchemaExtractor(WindowedExtractor[SchemaPrompt]):
         report.num_tokens += len(encodings.input_ids)
         marks = np.concatenate([task.marks for task in prompt.tasks])
 
-        def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-            starts = batch.cu_seqlens[:-1].cpu().numpy().astype(np.int64)
+        def forward(batch: Batch, indices: np.ndarray) -> Rows:
+            starts = np.cumsum([0, *batch.seqlens[:-1]])
             own = [sequences[index] for index in indices]
             firsts = [
                 start + len(prompt.tokens) + words[text].first_tokens[window.first : window.end]
@@ -92,10 +92,10 @@ class SchemaExtractor(WindowedExtractor[SchemaPrompt]):
             ]  # fmt: skip
             bounds = np.cumsum([0, *map(len, firsts)])
             read = np.concatenate([(starts[:, None] + marks).ravel(), *firsts])
-            rows = torch.from_numpy(read).to(batch.input_ids.device)
-            hidden = self._runner.encoder(batch, with_pooled=False, rows=rows).last_hidden_state
-            labels, own_words = hidden[rows].to(self._layers.dtype).split([len(own) * len(marks), bounds[-1]])
-            values, labels = self._scorer.words(own_words), labels.view(len(own), len(marks), -1)
+            rows = rows_beside(read, batch.input_ids)
+            hidden = self._layers.read(self._runner.encoder(batch, with_pooled=False, rows=rows).last_hidden_state)
+            labels, own_words = split(hidden[self._layers.rows(read)], [len(own) * len(marks), bounds[-1]])
+            values, labels = self._scorer.words(own_words), labels.reshape(len(own), len(marks), -1)
             findings = [Finding(window) for _, window in own]
             for number, finding in enumerate(findings):
                 of_words = [value[bounds[number] : bounds[number + 1]] for value in values]
@@ -106,20 +106,19 @@ class SchemaExtractor(WindowedExtractor[SchemaPrompt]):
         return list(findings)
 
     def _decide(
-        self, found: Finding, words: Sequence[Tensor], labels: Tensor, tasks: list[Task], threshold: float
+        self, found: Finding, words: Sequence[np.ndarray], labels: Rows, tasks: list[Task], threshold: float
     ) -> None:
         """Note what a window says.
 
         Args:
             labels: rows of the marks of all tasks.
         """
-        parts = labels.split([len(task.marks) for task in tasks])
-        queries: list[tuple[int, Tensor]] = []
+        parts = split(labels, [len(task.marks) for task in tasks])
+        queries: list[tuple[int, Rows]] = []
         for number, (task, rows) in enumerate(zip(tasks, parts, strict=True)):
             if task.kind in ("classes", "multilabel_classes"):
-                logits = self._layers.mlp(_CLASSIFIER, (0, 2), rows[1:]).squeeze(1)
-                of_all = torch.softmax(logits, 0) if task.kind == "classes" else torch.sigmoid(logits)
-                found.probabilities[number] = of_all.cpu().numpy()
+                logits = array(self._layers.mlp(_CLASSIFIER, (0, 2), rows[1:]))[:, 0]
+                found.probabilities[number] = softmax(logits) if task.kind == "classes" else sigmoid(logits)
                 continue
             count = int(self._layers.mlp(_COUNT, (0, 2), rows[:1]).argmax())
             if task.kind == "entities":
@@ -128,7 +127,7 @@ class SchemaExtractor(WindowedExtractor[SchemaPrompt]):
                 queries.append((number, self._counting.queries(rows[1:], count)))
         if not queries or not len(words[0]):
             return
-        flat = torch.cat([each.flatten(0, 1) for _, each in queries])
+        flat = library_of(labels).concatenate([each.reshape(-1, labels.shape[1]) for _, each in queries])
         logits = self._scorer.logits(words, [self._scorer.queries(flat)], len(words[0]))
         spans, first = self._scorer.candidates(logits, len(words[0]), threshold), found.window.first
         spans = Candidates(spans.start + first, spans.end + first, spans.label, spans.score)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertkit.compiled import lean, lean_sums
 from bertkit.extraction.candidates import NO_CANDIDATES, Candidates
 from bertkit.extraction.layers import LABELS, SPANS, TOKENS, Layers
 from bertkit.tasks.probabilities import sigmoid
+from bertkit.transformer.kernels.activation import apply_activation
+from bertkit.transformer.kernels.arrays import Rows, array, library_of
 
 _ROWS_AT_ONCE = 1024
 """Pairs of a word and a label, or spans, that are computed at a time."""
@@ -33,20 +33,20 @@ class Part(NamedTuple):
 class Scorer(Protocol):
     """Scores of a model."""
 
-    def words(self, words: Tensor) -> list[Tensor]:
+    def words(self, words: Rows) -> list[Rows]:
         """(W, D) words to what their scores need, each with W rows."""
         ...
 
-    def labels(self, labels: Tensor) -> list[Tensor]:
+    def labels(self, labels: Rows) -> list[Rows]:
         """(C, D) labels to what their scores need, each with C rows."""
         ...
 
-    def shared_labels(self, labels: Tensor) -> list[Any]:
+    def shared_labels(self, labels: Rows) -> list[Any]:
         """The same for labels that are those of all texts, to be used whole."""
         ...
 
     def spans(
-        self, words: Sequence[Tensor], labels: Sequence[Any], parts: Sequence[Part], threshold: float
+        self, words: Sequence[Rows], labels: Sequence[Any], parts: Sequence[Part], threshold: float
     ) -> list[Candidates]:
         """The spans of each sequence of a batch above the threshold; words and labels are those of the sequence."""
         ...
@@ -67,36 +67,36 @@ class SpanScorer:
         self._of_end = layers.product(first[:, width:])
         self._last = layers.linear(f"{SPANS}out_project.3")
         last, bias = (layers.values[f"{SPANS}out_project.3.{kind}"] for kind in ("weight", "bias"))
-        self._of_label = layers.product(torch.cat([last.T, bias[None]]))
+        self._of_label = layers.product(library_of(last).concatenate([last.T, bias[None]]))
 
-    def words(self, words: Tensor) -> list[Tensor]:
+    def words(self, words: Rows) -> list[np.ndarray]:
         """(W, 4 D) terms of a word as the first and as the last of a span."""
         sides = ((self._of_start, "project_start"), (self._of_end, "project_end"))
-        return [product(self.layers.twice(SPANS + name, words).relu_()).cpu() for product, name in sides]
+        return [array(product(self.layers.twice(SPANS + name, words, "relu"))) for product, name in sides]
 
-    def labels(self, labels: Tensor) -> list[Tensor]:
+    def labels(self, labels: Rows) -> list[np.ndarray]:
         """(C, 4 D + 1): what the terms of spans are multiplied with, and added."""
         return [self.queries(self.layers.twice(LABELS, labels))]
 
-    def queries(self, vectors: Tensor) -> Tensor:
+    def queries(self, vectors: Rows) -> np.ndarray:
         """(C, 4 D + 1): what the terms of spans are multiplied with, and added, from (C, D) vectors to compare with."""
-        return self._of_label(vectors).cpu()
+        return array(self._of_label(vectors))
 
-    def shared_labels(self, labels: Tensor) -> list[Any]:
+    def shared_labels(self, labels: Rows) -> list[Any]:
         """As `labels`; or if there are many, a product of the vectors of spans with all of them."""
         if len(labels) < _MANY_LABELS:
             return self.labels(labels)
         return [self.layers.product(self.layers.twice(LABELS, labels)), len(labels)]
 
-    def vectors(self, words: Sequence[Tensor], start: np.ndarray, end: np.ndarray) -> Tensor:
+    def vectors(self, words: Sequence[np.ndarray], start: np.ndarray, end: np.ndarray) -> Rows:
         """(N, D) vectors of spans, by their first and last word."""
-        starts, ends = (each.numpy() for each in words)
+        starts, ends = words
         terms = np.empty((len(start), starts.shape[1]), starts.dtype)
         _add_terms(starts, ends, start, end, terms)
-        return self._last(torch.from_numpy(terms).to(self.layers.device))
+        return self._last(self.layers.rows(terms))
 
     def spans(
-        self, words: Sequence[Tensor], labels: Sequence[Any], parts: Sequence[Part], threshold: float
+        self, words: Sequence[Rows], labels: Sequence[Any], parts: Sequence[Part], threshold: float
     ) -> list[Candidates]:
         """As `Scorer.spans`."""
         if len(labels) > 1:
@@ -109,15 +109,15 @@ class SpanScorer:
             for part in parts
         ]  # fmt: skip
 
-    def logits(self, words: Sequence[Tensor], labels: Sequence[Tensor], num_starts: int) -> np.ndarray:
+    def logits(self, words: Sequence[np.ndarray], labels: Sequence[np.ndarray], num_starts: int) -> np.ndarray:
         """(starts, K, C) of a sequence, of whose words ``num_starts`` begin spans; -inf beyond the last word."""
-        starts, ends, queries = words[0].numpy(), words[1].numpy(), labels[0].numpy()
+        (starts, ends), (queries,) = words, labels
         logits = np.full((num_starts, self.max_width, len(queries)), -np.inf, starts.dtype)
         _score_spans(starts, ends, queries, logits, np.empty(starts.shape[1], starts.dtype))
         return logits
 
     def _spans_of_many(
-        self, words: Sequence[Tensor], product: Any, num_labels: int, parts: Sequence[Part], threshold: float
+        self, words: Sequence[np.ndarray], product: Any, num_labels: int, parts: Sequence[Part], threshold: float
     ) -> list[Candidates]:
         """`spans` of a product of vectors of spans with the labels; those of several sequences are multiplied at
         once."""
@@ -128,7 +128,7 @@ class SpanScorer:
         found = list[tuple[np.ndarray, ...]]()
         for first in range(0, len(begin), _ROWS_AT_ONCE):
             own, extra = begin[first : first + _ROWS_AT_ONCE], width[first : first + _ROWS_AT_ONCE]
-            logits = product(self.vectors(words, starts[own], starts[own] + extra)).cpu().numpy().ravel()
+            logits = array(product(self.vectors(words, starts[own], starts[own] + extra))).ravel()
             above = np.flatnonzero(logits > _lowest_logit(threshold))
             span, label = np.divmod(above, num_labels)
             found.append((own[span], extra[span], label, probabilities(logits[above])))
@@ -156,33 +156,38 @@ class TokenScorer:
             layers.product(weight[:, side * width : (side + 1) * width], bias)
             for side, bias in enumerate((layers.values[f"{TOKENS}out_mlp.0.bias"], None, None))
         )
+        self._word_terms, self._label_terms = (self._halves(f"{TOKENS}{name}") for name in ("proj_token", "proj_label"))
 
-    def words(self, words: Tensor) -> list[Tensor]:
+    def _halves(self, name: str) -> list[Any]:
+        """A stored linear layer as two, each with half of the outputs."""
+        weight, bias = (self.layers.values[f"{name}.{kind}"] for kind in ("weight", "bias"))
+        width = len(bias) // 2
+        return [self.layers.product(weight[own], bias[own]) for own in (slice(width), slice(width, None))]
+
+    def words(self, words: Rows) -> list[Rows]:
         """(W, 4 D) terms, (W, D) factors."""
-        return self._terms("proj_token", words, self._of_word)
+        first, second = self._word_terms
+        return [self._of_word(first(words)), second(words)]
 
-    def labels(self, labels: Tensor) -> list[Tensor]:
+    def labels(self, labels: Rows) -> list[Rows]:
         """(C, 4 D) terms, (C, D) factors."""
         if f"{LABELS}.0.weight" in self.layers.values:  # of a model that relates entities
             labels = self.layers.twice(LABELS, labels)
-        return self._terms("proj_label", labels, self._of_label)
+        first, second = self._label_terms
+        return [self._of_label(first(labels)), second(labels)]
 
-    def shared_labels(self, labels: Tensor) -> list[Any]:
+    def shared_labels(self, labels: Rows) -> list[Any]:
         """As `labels`."""
         return self.labels(labels)
 
-    def _terms(self, name: str, rows: Tensor, product: Any) -> list[Tensor]:
-        first, second = self.layers.linear(TOKENS + name)(rows).chunk(2, dim=1)
-        return [product(first.contiguous()), second.contiguous()]
-
     def spans(
-        self, words: Sequence[Tensor], labels: Sequence[Any], parts: Sequence[Part], threshold: float
+        self, words: Sequence[Rows], labels: Sequence[Any], parts: Sequence[Part], threshold: float
     ) -> list[Candidates]:
         """As `Scorer.spans`."""
         logits = self.logits(words, labels, parts)
         return [self.candidates(each, part.num_starts, threshold) for each, part in zip(logits, parts, strict=True)]
 
-    def logits(self, words: Sequence[Tensor], labels: Sequence[Tensor], parts: Sequence[Part]) -> list[np.ndarray]:
+    def logits(self, words: Sequence[Rows], labels: Sequence[Rows], parts: Sequence[Part]) -> list[np.ndarray]:
         """(W, C, 3) of each sequence; pairs of several sequences are multiplied at once."""
         (terms, factors), (label_terms, label_factors) = words, labels
         sizes = [(part.words.stop - part.words.start, part.labels.stop - part.labels.start) for part in parts]
@@ -190,11 +195,14 @@ class TokenScorer:
             np.indices(size).reshape(2, -1) + np.array([[part.words.start], [part.labels.start]])
             for size, part in zip(sizes, parts, strict=True)
         ]
-        results, last = list[Tensor](), self.layers.linear(f"{TOKENS}out_mlp.3")
-        for word, label in torch.from_numpy(np.concatenate(pairs, axis=1)).to(terms.device).split(_ROWS_AT_ONCE, dim=1):
+        of_all, last = self.layers.rows(np.concatenate(pairs, axis=1)), self.layers.linear(f"{TOKENS}out_mlp.3")
+        results = list[Rows]()
+        for first in range(0, of_all.shape[1], _ROWS_AT_ONCE):
+            word, label = of_all[:, first : first + _ROWS_AT_ONCE]
             both = self._of_both(factors[word] * label_factors[label], residual=terms[word] + label_terms[label])
-            results.append(last(both.relu_()))
-        whole = np.split(torch.cat(results).cpu().numpy(), np.cumsum([rows * columns for rows, columns in sizes])[:-1])
+            results.append(last(apply_activation(both, "relu", in_place=True)))
+        counts = [rows * columns for rows, columns in sizes]
+        whole = np.split(array(library_of(terms).concatenate(results)), np.cumsum(counts)[:-1])
         return [each.reshape(*size, 3) for each, size in zip(whole, sizes, strict=True)]
 
     def candidates(self, logits: np.ndarray, num_starts: int, threshold: float) -> Candidates:

@@ -23,6 +23,7 @@ from bertkit.locate import locate, transformer_folder
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.vocabulary import Vocabulary
 from bertkit.tokenizer.wordpiece import WordPiece
+from bertkit.transformer.modules import as_torch
 from bertkit.vocabulary_extension.embeddings import extend_embeddings
 
 _LABEL, _TEXT = "<<ENT>>", "<<SEP>>"
@@ -53,8 +54,10 @@ def saved_network(folder: Path, dropout: float) -> tuple[ExtractionNetwork, Toke
     """The network of a checkpoint, and its tokenizer."""
     extractor: Any = open_extractor(folder, device="cpu")
     runner = extractor.runner
-    network = ExtractionNetwork(_without_pooler(runner.network), read_settings(folder), dropout)
-    network.load_state_dict(extractor._layers.values, strict=False)
+    network = ExtractionNetwork(_without_pooler(as_torch(runner.network)), read_settings(folder), dropout)
+    network.load_state_dict(
+        {name: torch.as_tensor(each) for name, each in extractor._layers.values.items()}, strict=False
+    )
     return network, runner.tokenizer
 
 

@@ -9,7 +9,7 @@ from bertkit.later import Tensor
 from bertkit.transformer import EncoderConfig, EncoderOutput
 from bertkit.transformer.kernels import activate, dropout, project
 from bertkit.transformer.kernels.arrays import as_given, floats, library_of
-from bertkit.transformer.kernels.inference import is_for_arrays
+from bertkit.transformer.kernels.inference import is_for_arrays, sums_of_rows
 from bertkit.transformer.modules import nn
 
 
@@ -111,7 +111,7 @@ class VectorClassificationHead(nn.Module):
             rows: Any = floats(vectors)
             return as_given(self.features(rows), vectors)
         u, v = vectors[::2], vectors[1::2]
-        return library_of(vectors).concatenate([abs(u - v), u * v, (u * v).sum(-1)[:, None]], -1)
+        return library_of(vectors).concatenate([abs(u - v), u * v, sums_of_rows(u * v)[:, None]], -1)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(B, D) to (B, num_labels) logits, or (B / 2, num_labels) for pairs."""

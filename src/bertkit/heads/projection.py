@@ -15,7 +15,8 @@ from bertkit.later import F, Tensor
 from bertkit.transformer.kernels import like, linear, normalize
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import Rows, as_given, floats
-from bertkit.transformer.kernels.inference import is_for_arrays
+from bertkit.transformer.kernels.choices import has_invariant_kernels
+from bertkit.transformer.kernels.inference import is_for_arrays, sums_of_rows
 from bertkit.transformer.modules import nn
 
 OUTPUT_ACTIVATIONS = {  # torch class name -> function
@@ -161,7 +162,11 @@ def unit_length(vectors: Rows) -> Rows:
     """(N, D) vectors scaled to length 1; zeros remain."""
     if isinstance(vectors, np.ndarray):
         return vectors / np.maximum(np.sqrt((vectors * vectors).sum(-1, keepdims=True)), vectors.dtype.type(1e-12))
-    return as_given(unit_length(floats(vectors)), vectors) if is_for_arrays(vectors) else F.normalize(vectors, dim=-1)
+    if is_for_arrays(vectors):
+        return as_given(unit_length(floats(vectors)), vectors)
+    if has_invariant_kernels(vectors):
+        return vectors / sums_of_rows(vectors * vectors).sqrt().clamp(min=1e-12)[:, None]
+    return F.normalize(vectors, dim=-1)
 
 
 def _module(layer: ProjectionLayer) -> nn.Module:

@@ -39,12 +39,12 @@ class EqualityCheck:
     largest_difference: float
 
 
-def check_equality(precision: str) -> EqualityCheck:
-    """Compare vectors and logits of texts alone, in one call, and in one call in another order, on the CPU.
+def check_equality(precision: str, device: str = "cpu") -> EqualityCheck:
+    """Compare vectors and logits of texts alone, in one call, and in one call in another order.
 
     The model is small, with MiniLM's widths and random weights.
     """
-    network = deepcopy(_network()).to(weights_dtype(precision))
+    network = deepcopy(_network()).to(device=device, dtype=weights_dtype(precision))
     tokenizer = Tokenizer.from_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS])
     runner = Runner(network, tokenizer, prepare(network.encoder, precision))
     texts = _texts()
@@ -90,4 +90,4 @@ def _logits(runner: Runner, texts: Sequence[str]) -> np.ndarray:
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         return runner.network.head_logits(_HEAD, runner.encoder(batch, with_pooled=True), batch).float()
 
-    return runner.run(runner.tokenizer.encode_batch(texts), forward).numpy()
+    return runner.run(runner.tokenizer.encode_batch(texts), forward).cpu().numpy()

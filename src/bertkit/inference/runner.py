@@ -14,7 +14,7 @@ import numpy as np
 
 from bertkit.architectures import Network
 from bertkit.batch import Batch, collate, length_sorted_batches
-from bertkit.device import device_of, send
+from bertkit.device import device_of
 from bertkit.errors import OverLengthError, UsageError
 from bertkit.executor import executor, map_on_cores, num_threads
 from bertkit.inference.report import InferenceReport
@@ -24,7 +24,7 @@ from bertkit.tokenizer.ragged import ranges
 from bertkit.tokenizer.tokenizer import check_items
 from bertkit.transformer import Encoder, PreparedEncoder
 from bertkit.transformer.kernels import inference_kernels
-from bertkit.transformer.kernels.arrays import empty, library_of
+from bertkit.transformer.kernels.arrays import empty, library_of, rows_beside
 from bertkit.transformer.kernels.inference import without_gradients
 from bertkit.transformer.kernels.row_invariance import ROW_COUNTS, row_count
 from bertkit.transformer.modules import ArrayModule
@@ -196,7 +196,7 @@ def rows_in_order(results: list[Tensor], batches: list[np.ndarray], rows_per_seq
         starts = np.cumsum(rows_per_sequence) - rows_per_sequence
         order = ranges(starts[order], rows_per_sequence[order])
     in_order = empty(rows, *rows.shape)
-    in_order[order if isinstance(rows, np.ndarray) else send(torch.from_numpy(order), rows.device)] = rows
+    in_order[rows_beside(order, rows)] = rows
     return in_order
 
 

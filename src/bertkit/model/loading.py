@@ -10,6 +10,7 @@ from bertkit.extraction.settings import is_extraction
 from bertkit.inference.auto_precision import choose_precision
 from bertkit.locate import locate
 from bertkit.model.model import Model
+from bertkit.transformer.modules import as_torch
 
 
 def load(
@@ -75,11 +76,10 @@ def model_of(checkpoint: Checkpoint, precision: str, device: str) -> Model:
 def _extraction_model(folder: Path, precision: str, device: str) -> Model:
     from bertkit.extraction.opening import open_extractor
 
-    reason, first = "", "float32" if precision == "auto" else precision
-    extractor = open_extractor(folder, precision=first, device=device)
+    reason = ""
     if precision == "auto":
-        choice = choose_precision(extractor.runner.network.encoder, extractor.runner.tokenizer)
+        runner = open_extractor(folder, device=device).runner
+        choice = choose_precision(as_torch(runner.network).encoder, runner.tokenizer)
         precision, reason = choice.precision, choice.reason
-        if precision != "float32":
-            extractor = open_extractor(folder, precision=precision, device=device)
+    extractor = open_extractor(folder, precision=precision, device=device)
     return Model(Checkpoint(extractor.runner.network, extractor.runner.tokenizer), precision, reason, extractor)

@@ -159,9 +159,7 @@ class _Trunk:
             output = self.prepared(batch, with_hidden_states=True, with_pooled=False)
             last, inner = output.last_hidden_state, output.hidden_states
         else:
-            ids, types = (
-                array(row if batch.is_in_arrays else row.cpu()) for row in (batch.input_ids, batch.token_type_ids)
-            )
+            ids, types = array(batch.input_ids), array(batch.token_type_ids)
             states = [self.states[key] for key in _keys(ids, types, batch.cu_seqlens.tolist())]
             last, inner = library_of(states[0]).concatenate(states), None
         pooler = self.encoder.pooler

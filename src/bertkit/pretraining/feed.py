@@ -118,7 +118,7 @@ def check_lowercase(vocabulary: Vocabulary, name: Path) -> None:
     if cased := vocabulary.uppercase_entries():
         raise UsageError(
             f"{name} has {len(cased):,} entries with uppercase letters, such as {cased[0]!r}, which lowercased text "
-            "never has: set vocabulary.lowercase=false for a cased vocabulary, or remove them"
+            "never has: lowercase = false (--no-lowercase) for a cased vocabulary, or remove them"
         )
 
 

@@ -126,7 +126,7 @@ def resolve_size(recipe: Recipe) -> str:
         return recipe.model.size
     if recipe.training.minutes is None:
         raise UsageError(
-            "size = 'fit' depends on the minutes of a run: give --minutes, or a size, as in model.size=small"
+            "size = 'fit' depends on the minutes of a run: give --minutes, or a size, such as --size small"
         )
     return _fitting(recipe.training.minutes)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertkit.inference import InferenceReport
 from bertkit.serving.queue import Part
-from bertkit.serving.ticket import Outcome, Ticket
+from bertkit.serving.ticket import Answer, Ticket
 
 Results = Sequence[Any] | np.ndarray
 Finish = Callable[[Any, Ticket], Any]
@@ -62,7 +62,7 @@ class Job:
         finish: called on the thread that computed the last item.
     """
 
-    def __init__(self, verb: Verb, items: Sequence[Any], finish: Finish, outcome: Outcome) -> None:
+    def __init__(self, verb: Verb, items: Sequence[Any], finish: Finish, outcome: Answer) -> None:
         self.verb, self.outcome, self.ticket = verb, outcome, outcome.ticket
         self.positions: list[int] = []  # of distinct items
         self.number_at: list[int] = []  # of each position: the number of its item

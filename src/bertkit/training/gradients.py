@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.errors import UsageError
-from bertkit.executor import map_on_cores
+from bertkit.executor import map_on_cores, on_one_core
 from bertkit.tasks import Loss, Task
 from bertkit.training.ranks import is_sharded
 from bertkit.transformer.kernels import training_kernels
@@ -155,16 +155,17 @@ def _set_sums(
 
 def _add_on_cpu(totals: list[Tensor | None], gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> None:
     """Add to dense totals; a sparse gradient reuses memory of the previous step, which is faster to clear than to
-    allocate."""
-    for i, (gradient, total, parameter) in enumerate(zip(gradients, totals, parameters, strict=True)):
-        if gradient is None:
-            continue
-        if gradient.is_sparse:
-            if total is None:
-                total = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
-            totals[i] = total.index_add_(0, gradient._indices()[0], gradient._values())
-        else:
-            totals[i] = gradient if total is None else total.add_(gradient)
+    allocate. On one core: further threads would wait for the cores that compute other parts."""
+    with on_one_core():
+        for i, (gradient, total, parameter) in enumerate(zip(gradients, totals, parameters, strict=True)):
+            if gradient is None:
+                continue
+            if gradient.is_sparse:
+                if total is None:
+                    total = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
+                totals[i] = total.index_add_(0, gradient._indices()[0], gradient._values())
+            else:
+                totals[i] = gradient if total is None else total.add_(gradient)
 
 
 def _add_on_device(

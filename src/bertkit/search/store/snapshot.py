@@ -174,9 +174,9 @@ class Snapshot:
     def documents_with(self, text: str, where: Filter | None = None) -> list[str]:
         """The documents, up to MOST_COPIES, with a record of exactly this text that a filter matches, in order of
         writing."""
-        rows = self.connection.execute(
+        rows = self.connection.execute(  # without +, SQLite puts the value into the indexed expressions and scans
             f"SELECT number, document_id FROM record WHERE ({START_OF_TEXT}) = (length(?1), substr(?1, 1, 24)) "
-            "AND text = ?1 ORDER BY number",
+            "AND +text = ?1 ORDER BY number",
             [text],
         ).fetchall()
         is_matched = self.mask(where).at(self._view.positions(np.array([number for number, _ in rows], np.int64)))

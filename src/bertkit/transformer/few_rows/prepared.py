@@ -13,13 +13,13 @@ from bertkit.later import Tensor
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.few_rows.attention import RotaryAttention, SequenceAttention
 from bertkit.transformer.few_rows.layers import COUNTERS, CrossLayers, Layers, Workspace, encode_few_rows
-from bertkit.transformer.few_rows.panel_linear import PanelLinear, multiply_shared
-from bertkit.transformer.few_rows.weights import is_known, most_rows_of, norms_of, rows_as_given, weights_of
-from bertkit.transformer.kernels.arrays import array, bias_array
+from bertkit.transformer.few_rows.products import multiply_few_rows
+from bertkit.transformer.few_rows.weights import is_known, most_rows_of, norms_of, weights_of
+from bertkit.transformer.kernels.arrays import array, bias_array, rows_as_given
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.linear import CompiledInt8Linear, PlainInt8Linear
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
-from bertkit.transformer.kernels.vector_functions import ADD, ADD_ROUNDED, CODES, GELU, SHORT_GELU
+from bertkit.transformer.kernels.vector_functions import ADD, ADD_ROUNDED, CODES, GELU, PLAIN, SHORT_GELU
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import EVERY_TOKEN, Window, window_of
@@ -183,12 +183,10 @@ class FewRowsLinear:
         """(M, K) to (M, N)."""
         rows = np.ascontiguousarray(array(x))
         out = np.empty((len(rows), self._weights.bias.shape[1]), rows.dtype)
-        multiply_shared(self._weights, rows, rows, out)
+        on_shared_threads(multiply_few_rows, self._weights, np.zeros(2, np.int64), rows, np.intp(PLAIN), rows, out)
         return rows_as_given(out, x)
 
 
-def few_rows_of(linear: Any) -> FewRowsLinear | PanelLinear | None:
+def few_rows_of(linear: Any) -> FewRowsLinear | None:
     """The linear layer for a few rows; None where other kernels are needed, as for `FewRows`."""
-    if isinstance(linear, PanelLinear):
-        return linear
     return FewRowsLinear(linear) if is_known(linear) else None

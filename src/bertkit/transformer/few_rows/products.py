@@ -3,9 +3,9 @@
 The product of a few rows takes as long as reading the weights. Here weights are prefetched, and threads share a
 product without Python between them (`shared_steps`). The weights are those of larger batches, packed by
 `panel_product` or, where panels have 64 outputs, by oneDNN: (N / PANEL, K, PANEL) float32, (N / PANEL, K / 2, PANEL, 2)
-bfloat16, or (N / PANEL, K / 4, PANEL, 4) int8. Terms are added in the order of those, which gives their bits: products
-of ``block`` inputs are added up from 0 in float32, then the sums of the blocks in turn, then bias and residual. Rows of
-bfloat16 are multiplied with weights of either kind, as in `OneDNNLinear` and `WidenedLinear`.
+bfloat16, which without instructions for pairs are (N / PANEL, K, PANEL) and widened, or (N / PANEL, K / 4, PANEL, 4)
+int8. Terms are added in the order of those, which gives their bits: products of ``block`` inputs are added up from 0 in
+float32, then the sums of the blocks in turn, then bias and residual.
 
 Sums of 8-bit products are integers, so that no order of terms matters; but from 2^24 on, it matters whether the part of
 the zero point is subtracted before a sum becomes float32, as oneDNN does, or after it, as oneDNN does with AMX.

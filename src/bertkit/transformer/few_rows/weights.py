@@ -14,7 +14,6 @@ import numpy as np
 from bertkit.device import CPU_PRECISIONS
 from bertkit.later import Tensor, torch
 from bertkit.transformer.few_rows.layers import LayerNorms
-from bertkit.transformer.few_rows.panel_linear import PanelLinear
 from bertkit.transformer.few_rows.products import (
     ADD,
     PLAIN,
@@ -23,14 +22,14 @@ from bertkit.transformer.few_rows.products import (
     multiply,
     sums_of,
 )
-from bertkit.transformer.kernels.arrays import Rows, array
+from bertkit.transformer.kernels.arrays import array, rows_as_given
 from bertkit.transformer.kernels.dispatch import linear_for, offered_linears
 from bertkit.transformer.kernels.linear import (
+    CompiledBFloat16Linear,
     CompiledInt8Linear,
     CompiledLinear,
     OneDNNInt8Linear,
     OneDNNLinear,
-    WidenedLinear,
     has_onednn,
 )
 from bertkit.transformer.kernels.llvm_vectors import has_byte_products, has_fused_multiplication, has_wide_registers
@@ -57,18 +56,16 @@ def most_rows_of(linear: Any) -> int:
     """The number of rows up to which all layers with such products, or with a class of them, are faster as one
     function."""
     kind = linear if isinstance(linear, type) else type(linear)
-    return 128 if kind in (CompiledLinear, CompiledInt8Linear) else MOST_ROWS
+    return 128 if kind in (CompiledLinear, CompiledBFloat16Linear, CompiledInt8Linear) else MOST_ROWS
 
 
 def is_known(linear: Any) -> bool:
     """Whether `multiply` gives the bits of a linear layer, and this processor has the instructions."""
     match linear:
-        case PanelLinear():
-            return True
         case RoundedLinear():
             return is_known(linear.linear)
-        case CompiledLinear():
-            return has_fused_multiplication() and _has_whole_panels(*linear.kind[1:3])
+        case CompiledLinear() | CompiledBFloat16Linear():
+            return has_fused_multiplication() and _has_whole_panels(*linear.kind[1:3], inputs=linear.inputs)
         case CompiledInt8Linear():
             return has_wide_registers("avx2") and _has_whole_panels(*linear.kind[1:3], inputs=4)
         case OneDNNInt8Linear():
@@ -76,7 +73,7 @@ def is_known(linear: Any) -> bool:
     return block_of(linear) is not None
 
 
-def _has_whole_panels(num_outputs: int, width: int, inputs: int = 1) -> bool:
+def _has_whole_panels(num_outputs: int, width: int, inputs: int) -> bool:
     return num_outputs % PANEL == 0 and width % (inputs * WIDTH) == 0
 
 
@@ -86,33 +83,28 @@ def block_of(linear: Any) -> int | None:
     None if `multiply` does not give its bits: weights of another kind or shape, or packed or added in another way, or
     a processor without the instructions.
     """
-    if type(linear) not in (OneDNNLinear, WidenedLinear) or PANEL != _ONEDNN_PANEL:
+    if type(linear) is not OneDNNLinear or PANEL != _ONEDNN_PANEL:
         return None
     num_outputs, width, packed = *linear.kind[1:3], bias_of(linear).dtype
     has_products = has_wide_registers("avx512bf16") if packed == torch.bfloat16 else has_fused_multiplication()
     if not has_products or num_outputs % PANEL or width * packed.itemsize % (4 * WIDTH):
         return None
-    return _block(type(linear), *linear.kind[1:])
+    return _block(*linear.kind[1:])
 
 
 def bias_of(linear: Any) -> Tensor:
     """(N,) in the dtype of the packed weight, zeros for a linear layer without a bias."""
-    if linear.bias is not None:
-        return linear.bias
-    dtype = torch.float32 if isinstance(linear, WidenedLinear) else linear.kind[3]
-    return torch.zeros(linear.kind[1], dtype=dtype)
+    return torch.zeros(linear.kind[1], dtype=linear.kind[3]) if linear.bias is None else linear.bias
 
 
 def weights_of(linears: Sequence[Any]) -> Weights | RoundedWeights:
     """The weights of a product in all layers."""
     match linears[0]:
-        case PanelLinear():
-            return PanelLinear.of_layers(linears)
         case RoundedLinear():
             return weights_of([linear.linear for linear in linears])
-        case CompiledLinear():
+        case CompiledLinear() | CompiledBFloat16Linear():
             packed, biases = zip(*(linear.weight for linear in linears), strict=True)
-            return Weights(_addresses_of(packed), biases[0][:0], linears[0].kind[2], np.stack(biases))
+            return Weights(_addresses_of(packed), packed[0].ravel()[:0], packed[0].shape[1], np.stack(biases))
         case CompiledInt8Linear():
             packed, biases = [linear.weight.packed for linear in linears], [linear.bias[:-WIDTH] for linear in linears]
             vectors = np.stack([_vectors_of(linear) for linear in linears])
@@ -187,22 +179,18 @@ def kernel_of_short_texts() -> str:
     return "layer by layer: oneDNN packs weights or adds products in an unknown order here"
 
 
-def rows_as_given(numbers: np.ndarray, given: Rows) -> Rows:
-    """The same memory as a tensor of the dtype of another, the opposite of `array`; or as an array."""
-    return numbers if isinstance(given, np.ndarray) else torch.from_numpy(numbers).view(given.dtype)
-
-
 def can_read_packed_weights() -> bool:
     """Whether this build of torch returns the address of a weight that oneDNN has packed."""
     return has_onednn("mkldnn::data_ptr") and has_onednn("mkldnn::_nbytes")
 
 
 @cache
-def _block(kind: type, num_outputs: int, width: int, dtype: torch.dtype, has_bias: bool = True) -> int | None:
-    """`block_of` an (N, K) weight in a kind of linear layer."""
+def _block(num_outputs: int, width: int, dtype: torch.dtype, has_bias: bool = True) -> int | None:
+    """`block_of` an (N, K) weight."""
     if not can_read_packed_weights():
         return None
-    linear = kind(probe_weight(num_outputs, width, dtype), torch.zeros(num_outputs, dtype=dtype) if has_bias else None)
+    bias = torch.zeros(num_outputs, dtype=dtype) if has_bias else None
+    linear = OneDNNLinear(probe_weight(num_outputs, width, dtype), bias)
     if torch.ops.mkldnn._nbytes(linear.weight) != bias_of(linear).dtype.itemsize * num_outputs * width:
         return None
     x, residual = torch.empty(1, width, dtype=dtype), torch.empty(1, num_outputs, dtype=dtype)

@@ -26,7 +26,8 @@ def apply_activation(x: Rows, name: str, *, in_place: bool = False) -> Rows:
     if not isinstance(x, np.ndarray) and (x.device.type != "cpu" or name == "relu"):  # without rounding
         return ACTIVATIONS[name](x)
     if name == "relu":
-        return np.maximum(x, 0, out=x if in_place else None)
+        is_short = x.dtype == np.uint16
+        return as_given(np.maximum(floats(x), 0), x) if is_short else np.maximum(x, 0, out=x if in_place else None)
     x = np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.contiguous()
     out = x if in_place else empty(x, *x.shape)
     if kernel := _VECTORS.get((name, array(x).dtype.name)):

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from bertkit.device import send
 from bertkit.later import Tensor, torch
-from bertkit.transformer.kernels.rows import Norm, padded
+from bertkit.transformer.kernels.rows import Norm, padded, read_rows
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import Window, window_of
@@ -22,22 +23,45 @@ Rows = Any
 
 
 def array(tensor: Rows) -> np.ndarray:
-    """The same memory as an array, bfloat16 as uint16."""
+    """The same memory as an array, bfloat16 as uint16; of another device a copy."""
     if isinstance(tensor, np.ndarray):
         return tensor
-    tensor = tensor.detach()
+    tensor = tensor.detach().cpu()
     return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
 def floats(tensor: Rows) -> np.ndarray:
     """The numbers in float32, row by row; a copy only of another dtype or layout."""
     numbers = tensor if isinstance(tensor, np.ndarray) else tensor.detach().float().cpu().numpy()
-    return np.ascontiguousarray(numbers, np.float32)
+    return np.ascontiguousarray(converted(numbers, np.float32) if numbers.dtype == np.uint16 else numbers, np.float32)
+
+
+def converted(rows: Rows, dtype: Any) -> Rows:
+    """The numbers in another dtype: of an array float32, or uint16 that holds bfloat16."""
+    if not isinstance(rows, np.ndarray):
+        return rows.to(dtype)
+    if rows.dtype == dtype:
+        return rows
+    result, lines = np.empty(rows.shape, dtype), np.ascontiguousarray(rows).reshape(-1, rows.shape[-1])
+    read_rows(lines, result.reshape(lines.shape))
+    return result
 
 
 def as_given(rows: Rows, given: Rows) -> Rows:
-    """Rows in float32 as an array, or as a tensor of the dtype of another."""
-    return rows if isinstance(given, np.ndarray) else torch.from_numpy(rows).to(given.dtype)
+    """Rows in float32 as an array, or as a tensor, of the dtype of another."""
+    if isinstance(given, np.ndarray):
+        return converted(rows, np.uint16) if given.dtype == np.uint16 else rows
+    return torch.from_numpy(rows).to(given.dtype)
+
+
+def rows_as_given(numbers: np.ndarray, given: Rows) -> Rows:
+    """The same memory as a tensor of the dtype of another, the opposite of `array`; or as an array."""
+    return numbers if isinstance(given, np.ndarray) else torch.from_numpy(numbers).view(given.dtype)
+
+
+def rows_beside(numbers: np.ndarray, given: Rows) -> Rows:
+    """An array of any dtype; beside a tensor, as a tensor on its device."""
+    return numbers if isinstance(given, np.ndarray) else send(torch.from_numpy(numbers), given.device)
 
 
 def library_of(rows: Rows) -> Any:
@@ -71,6 +95,11 @@ def split(rows: Rows, counts: list[int]) -> Sequence[Rows]:
 def empty(given: Rows, *shape: int) -> Rows:
     """Uninitialized rows of the kind and dtype of others."""
     return np.empty(shape, given.dtype) if isinstance(given, np.ndarray) else given.new_empty(shape)
+
+
+def copied(rows: Rows) -> Rows:
+    """The same numbers in other memory."""
+    return rows.copy() if isinstance(rows, np.ndarray) else rows.clone()
 
 
 def is_rms(norm: Any) -> bool:

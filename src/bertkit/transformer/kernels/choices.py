@@ -11,6 +11,7 @@ Each step of a layer has a reference in torch's operations and faster kernels wi
 | attention | CPU, inference | `attend_pairs` where `multiplies_pairs_fast`, else `attend_tiles` |
 | | CPU, training | `tiled_attention`, inside `training_kernels` |
 | | GPU, or torch | `kernel_for`; `short_attention` where `is_for_triton` |
+| both, cache | GPU, inference | `triton_products`, `triton_attention`, `triton_cache`, where `has_invariant_kernels` |
 | norms, gates, embeddings | CPU | compiled: `inference_steps`, `trained_steps`; int8: `prepared/int8_steps` |
 | a whole encoder | GPU, small batches | `cuda_graphs`, where attention is "varlen" |
 
@@ -21,8 +22,10 @@ Each step of a layer has a reference in torch's operations and faster kernels wi
 from __future__ import annotations
 
 import importlib.util
+import os
 from typing import Literal
 
+from bertkit.errors import UsageError
 from bertkit.later import Tensor, has_torch, torch
 from bertkit.transformer.kernels.instruction_sets import instruction_sets
 from bertkit.transformer.kernels.llvm_vectors import compiles_for, has_fused_multiplication, has_wide_registers
@@ -30,16 +33,14 @@ from bertkit.transformer.relative import PositionRows
 
 
 def multiplies_panels_fast(precision: str = "float32") -> bool:
-    """Whether products of this package are at least as fast as oneDNN's, or there is no torch, so that inference needs
-    none: of 32-bit numbers and bytes on x86 without AMX (measured on AMD Zen 3 and 4), of bfloat16 with AVX2 and
-    without AVX-512."""
+    """Whether products of this package are about as fast as oneDNN's, or there is no torch, so that inference needs
+    none: on x86 without AMX (measured on AMD Zen 3 and 4)."""
     has_avx2 = has_wide_registers("avx2")
     has_vectors = has_avx2 and has_wide_registers("fma")
-    if precision == "bfloat16":
-        return has_vectors and not has_wide_registers()
+    is_float = precision in ("float32", "bfloat16")
     if not has_torch():
-        return has_fused_multiplication() if precision == "float32" else has_avx2 and precision == "int8"
-    return has_vectors and precision in ("float32", "int8") and "amx-tile" not in instruction_sets()
+        return has_fused_multiplication() if is_float else has_avx2 and precision == "int8"
+    return has_vectors and (is_float or precision == "int8") and "amx-tile" not in instruction_sets()
 
 
 _SLOW_PAIRS = ("cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids")
@@ -48,7 +49,7 @@ Emerald Rapids)."""
 
 
 def multiplies_pairs_fast() -> bool:
-    """Whether pairs of bfloat16 products are the fastest way of attention here."""
+    """Whether pairs of bfloat16 products are faster than float32 products here, also in attention."""
     return has_wide_registers("avx512bf16") and not compiles_for(*_SLOW_PAIRS)
 
 
@@ -91,3 +92,30 @@ def is_for_triton(query: Tensor, longest: int) -> bool:
     is_short = longest <= _LONGEST_OF_TRITON and query.shape[-1] in _HEADS_OF_TRITON
     is_offered = _HAS_TRITON and capability_of(query.device) >= _FIRST_OF_TRITON
     return torch.compiler.is_compiling() and is_short and is_offered
+
+
+BATCH_INVARIANT = "BERTKIT_BATCH_INVARIANT"
+"""The environment variable that asks for the same bits in any batch on GPUs."""
+
+
+def is_batch_invariant(device: torch.device) -> bool:
+    """Whether inference on a device gives a text the same bits in any batch: on a CPU, and on a CUDA device if
+    BATCH_INVARIANT is 1. There it is an option, as its kernels are slower than those of torch.
+
+    Raises:
+        UsageError: another value than 0 or 1, or no triton.
+    """
+    if device.type != "cuda":
+        return device.type == "cpu"
+    asked = os.environ.get(BATCH_INVARIANT) or "0"
+    if asked not in ("0", "1"):
+        raise UsageError(f"{BATCH_INVARIANT}={asked!r}: expected 1, the same bits in any batch, or 0")
+    if asked == "1" and not _HAS_TRITON:
+        raise UsageError(f"{BATCH_INVARIANT}=1 needs triton, which comes with torch for CUDA: pip install triton")
+    return asked == "1"
+
+
+def has_invariant_kernels(x: Tensor) -> bool:
+    """Whether a step of inference on a GPU takes the kernels of `is_batch_invariant`; in float64 there are none."""
+    is_on_gpu = x.device.type == "cuda" and not torch.is_grad_enabled()
+    return is_on_gpu and x.dtype != torch.float64 and is_batch_invariant(x.device)

@@ -81,6 +81,30 @@ def short_attention(query_key_value: Tensor, batch: Batch, dropout_prob: float) 
     return triton_attention(query_key_value, _cu_seqlens_of(batch), batch.max_seqlen, dropout_prob, key)
 
 
+def sequence_attention(
+    query_key_value: Tensor,
+    batch: Batch,
+    num_heads: int,
+    head_dim: int,
+    rotary: Rotary | None = None,
+    window: int | Window | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """`plain_attention` without gradients, with the same bits of a sequence in any batch: (T, (H + 2 G) K) to (T, H K).
+
+    Rows after the last sequence of the batch are undefined, unless `Batch.has_filler`.
+    """
+    from bertkit.transformer.kernels.triton_attention import invariant_attention
+
+    if rotary is not None:
+        heads = query_key_value.unflatten(-1, (-1, head_dim))
+        num_turned = (num_heads + heads.shape[1]) // 2  # queries and keys
+        turned = rotate(heads[:, :num_turned], rotary)
+        query_key_value = torch.cat([turned, heads[:, num_turned:]], dim=1).flatten(1)
+    lengths = _cu_seqlens_of(batch), batch.max_seqlen
+    return invariant_attention(query_key_value, *lengths, num_heads, head_dim, window_of(window), bias)
+
+
 def _cu_seqlens_of(batch: Batch) -> Tensor:
     """Cumulative lengths of the sequences; filler is one more sequence."""
     return F.pad(batch.cu_seqlens, (0, 1), value=len(batch.input_ids)) if batch.has_filler else batch.cu_seqlens

@@ -10,17 +10,16 @@ from bertkit.device import CPU_PRECISIONS
 from bertkit.errors import UsageError
 from bertkit.later import torch
 from bertkit.transformer.kernels import inference_steps as steps
-from bertkit.transformer.kernels.choices import multiplies_pairs_fast, multiplies_panels_fast
+from bertkit.transformer.kernels.choices import is_batch_invariant, multiplies_pairs_fast, multiplies_panels_fast
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, PlainKeyValueCache
 from bertkit.transformer.kernels.linear import (
+    CompiledBFloat16Linear,
     CompiledInt8Linear,
     CompiledLinear,
     OneDNNInt8Linear,
     OneDNNLinear,
     PlainInt8Linear,
     PlainLinear,
-    WidenedLinear,
-    has_bfloat16,
     has_fast_bfloat16,
     has_onednn,
 )
@@ -57,7 +56,12 @@ def kernels_for(precision: str, device: torch.device) -> Kernels:
     """
     _check_device(precision, device)
     if device.type != "cpu" or precision == "float64":
-        return plain_kernels(precision)
+        kernels = plain_kernels(precision)
+        if device.type == "cpu" or precision == "float64" or not is_batch_invariant(device):
+            return kernels
+        from bertkit.transformer.kernels.triton_cache import InvariantKeyValueCache
+
+        return kernels._replace(cache=InvariantKeyValueCache)
     return Kernels(
         linear_for(precision).linear, steps.CompiledEmbeddings, steps.tile_attention,
         steps.CompiledHeadNorms, steps.compiled_gate, steps.CompiledNorm, steps.CompiledAddThenNorm,
@@ -108,7 +112,7 @@ class LinearChoice(NamedTuple):
 
 def linear_for(precision: str) -> LinearChoice:
     """The fastest correct products on this CPU."""
-    is_own = multiplies_panels_fast(precision) and precision != "bfloat16"  # without torch
+    is_own = multiplies_panels_fast(precision)  # without torch
     return (_compiled_linears(precision) if is_own else offered_linears(precision))[0]
 
 
@@ -119,10 +123,7 @@ def offered_linears(precision: str) -> list[LinearChoice]:
         return [LinearChoice(reference, True, "torch's own operations, the reference")]
     parts = _onednn_linears(precision), _compiled_linears(precision)
     onednn, compiled = reversed(parts) if multiplies_panels_fast(precision) else parts
-    offered = [*onednn, *compiled, LinearChoice(reference, False, "torch's slower products, the reference")]
-    if precision == "bfloat16" and not has_fast_bfloat16():
-        offered = [each._replace(is_fast=False, reason=f"{_WITHOUT_BFLOAT16}: {each.reason}") for each in offered]
-    return offered
+    return [*onednn, *compiled, LinearChoice(reference, False, "torch's slower products, the reference")]
 
 
 _WITHOUT_BFLOAT16 = (
@@ -132,17 +133,24 @@ _WITHOUT_BFLOAT16 = (
 
 
 def _compiled_linears(precision: str) -> list[LinearChoice]:
-    operation, reason = _onednn_operation(precision), "as fast as oneDNN's here, and without torch"
+    operation, reason = _onednn_operation(precision), "about as fast as oneDNN's here, and without torch"
     if multiplies_panels_fast(precision):
         pass
     elif not has_onednn(operation):
         reason = f"as this build of torch lacks {operation}"
     elif precision == "int8":
         reason = "as oneDNN does not multiply int8 exactly on this processor"
+    elif precision == "bfloat16":
+        reason = "as oneDNN has no instructions for bfloat16 here"
     reason = f"products of this package, {reason}"
     if precision == "int8":
         return [LinearChoice(CompiledInt8Linear, True, reason)] if has_wide_registers("avx2") else []
-    return [LinearChoice(CompiledLinear, True, reason)] if has_fused_multiplication() else []
+    if not has_fused_multiplication():
+        return []
+    if precision == "float32":
+        return [LinearChoice(CompiledLinear, True, reason)]
+    has_pairs = multiplies_pairs_fast()
+    return [LinearChoice(CompiledBFloat16Linear, has_pairs, reason if has_pairs else f"{_WITHOUT_BFLOAT16}: {reason}")]
 
 
 def _onednn_operation(precision: str) -> str:
@@ -153,16 +161,10 @@ def _onednn_linears(precision: str) -> list[LinearChoice]:
     operation = _onednn_operation(precision)
     if not has_onednn(operation):
         return []
-    is_slow = precision == "bfloat16" and not has_fast_bfloat16()
-    reason = f"torch has {operation}" + ("" if is_slow else ", and this processor its instructions")
+    reason = f"torch has {operation}, and this processor its instructions"
     if precision == "int8":
         return [LinearChoice(OneDNNInt8Linear, True, reason)] if _has_exact_int8() else []
-    fast, widened = LinearChoice(OneDNNLinear, True, reason), LinearChoice(WidenedLinear, False, reason)
-    if precision == "float32":
-        return [fast]
-    if not is_slow:
-        return [fast, widened]
-    return [widened, fast] if has_bfloat16() else [widened]
+    return [LinearChoice(OneDNNLinear, True, reason)] if precision == "float32" or has_fast_bfloat16() else []
 
 
 @cache

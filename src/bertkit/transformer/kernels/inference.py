@@ -1,4 +1,4 @@
-"""Heads and pooler in inference on the CPU, with rows bit-identical regardless of the rest of the batch."""
+"""Heads and pooler in inference, on the CPU with rows bit-identical regardless of the rest of the batch."""
 
 import threading
 import weakref
@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from bertkit.device import device_of
 from bertkit.later import Tensor, is_torch_loaded, torch
 from bertkit.transformer.kernels.arrays import Rows, as_given, floats, norm_arrays
-from bertkit.transformer.kernels.choices import multiplies_panels_fast
-from bertkit.transformer.kernels.linear import CompiledLinear, multiply_unpacked
+from bertkit.transformer.kernels.choices import has_invariant_kernels, multiplies_panels_fast
+from bertkit.transformer.kernels.linear import CompiledLinear, multiply_on_device, multiply_unpacked
 from bertkit.transformer.kernels.row_invariance import Multiply, multiply_rows, probe_weight
 from bertkit.transformer.kernels.rows import norm_rows
 
@@ -51,7 +52,9 @@ def is_for_arrays(x: Rows) -> bool:
 
 
 def invariant_linear(x: Rows, weight: Rows, bias: Rows | None) -> Rows:
-    """``x W^T + b`` on the CPU: (M, K) to (M, N)."""
+    """``x W^T + b``, on other devices than the CPU by `multiply_on_device`: (M, K) to (M, N)."""
+    if device_of(x).type != "cpu":
+        return multiply_on_device(x, weight, bias)
     if isinstance(x, np.ndarray) or _is_packed(x, weight):
         return _packed_linear(weight, bias)(x)
 
@@ -74,6 +77,15 @@ def invariant_norm(x: Rows, norm: Any) -> Rows:
     normed = np.empty_like(rows)
     norm_rows(rows, None, norm_arrays(norm), normed, None)
     return as_given(normed, x)
+
+
+def sums_of_rows(x: Rows) -> Rows:
+    """The sum of each row: (N, D) to (N,)."""
+    if isinstance(x, np.ndarray) or not has_invariant_kernels(x):
+        return x.sum(-1)
+    from bertkit.transformer.kernels import triton_products
+
+    return triton_products.sums_of_rows(x).to(x.dtype)
 
 
 def _packed_linear(weight: Rows, bias: Rows | None) -> CompiledLinear:

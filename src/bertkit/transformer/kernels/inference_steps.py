@@ -19,14 +19,19 @@ from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import (
     Rows,
     array,
+    as_given,
     bias_array,
+    converted,
     empty,
+    floats,
     is_rms,
+    library_of,
     norm_arrays,
     position_arrays,
     rotary_and_window,
 )
 from bertkit.transformer.kernels.attention import norm_heads, packed_self_attention, repeated_heads
+from bertkit.transformer.kernels.choices import has_invariant_kernels
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward, silu_gate_forward
 from bertkit.transformer.kernels.pair_attention import attend
@@ -45,7 +50,7 @@ class PlainEmbeddings:
     def __call__(self, batch: Batch) -> Tensor:
         """Returns (T, D), in the width of the tables."""
         embedded = self.embeddings.look_up(batch)
-        return embedded if isinstance(embedded, np.ndarray) else embedded.to(self.dtype)
+        return converted(embedded, self.dtype)
 
 
 class CompiledEmbeddings:
@@ -64,8 +69,8 @@ class CompiledEmbeddings:
         """Returns (T, D); when asked, also in 8 bits."""
         self.embeddings.check(batch)
         shape = len(batch.input_ids), self.tables[0].shape[1]
-        is_array = isinstance(batch.input_ids, np.ndarray)
-        hidden: Any = np.empty(shape, np.float32) if is_array else torch.empty(shape, dtype=self.dtype)
+        library = library_of(batch.input_ids)
+        hidden: Any = library.empty(shape, dtype=self.dtype or library.float32)
         positions = batch.position_ids if self.embeddings.position is not None else 0 * batch.position_ids
         ids = (array(batch.input_ids), array(positions), array(self.embeddings.types(batch)))
         embed_rows(*self.tables, *ids, self.norm, array(hidden), quantized)  # pyrefly: ignore
@@ -95,9 +100,14 @@ def plain_attention(
         window: number of tokens visible on each side, or before and after; None: the whole sequence.
         bias: as for `packed_attention`.
     """
-    query_key_value = repeated_heads(query_key_value, num_heads, head_dim)
     bias = bias.to(query_key_value.dtype) if isinstance(bias, Tensor) else bias
-    if query_key_value.device.type != "cpu":
+    is_invariant = has_invariant_kernels(query_key_value)
+    if is_invariant and not isinstance(bias, PositionRows):
+        from bertkit.transformer.kernels.device_attention import sequence_attention
+
+        return sequence_attention(query_key_value, batch, num_heads, head_dim, rotary, window, bias)
+    query_key_value = repeated_heads(query_key_value, num_heads, head_dim)
+    if query_key_value.device.type != "cpu" and not is_invariant:
         from bertkit.transformer.kernels.device_attention import batch_attention
 
         return batch_attention(query_key_value, batch, num_heads, 0.0, rotary, window, bias)
@@ -163,7 +173,8 @@ class CompiledHeadNorms:
 def plain_gate(x: Rows, activation: str) -> Rows:
     """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
     width = x.shape[1] // 2
-    return apply_activation(x[:, :width], activation) * x[:, width:]
+    left, right = apply_activation(x[:, :width], activation), x[:, width:]
+    return as_given(floats(left) * floats(right), x) if isinstance(x, np.ndarray) else left * right
 
 
 def compiled_gate(x: Rows, activation: str) -> Rows:
@@ -203,8 +214,7 @@ class CompiledAddThenNorm:
     def __call__(self, x: Rows, residual: Rows) -> tuple[Rows, Rows]:
         """(T, D) each to (T, D) each."""
         summed = empty(residual, *residual.shape)
-        is_array = isinstance(residual, np.ndarray)
-        normed = np.empty_like(residual) if is_array else torch.empty_like(residual, dtype=self.dtype)
+        normed = library_of(residual).empty_like(residual, dtype=self.dtype)
         means = None if self.is_rms else np.empty(len(x), np.float32)
         outs = (array(summed), array(normed), means, np.empty(len(x), np.float32))
         add_then_norm_forward(array(x), array(residual), self.norm, None, *outs, None)

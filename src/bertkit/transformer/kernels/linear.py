@@ -17,14 +17,15 @@ from bertkit.executor import on_one_core
 from bertkit.later import F, Tensor, torch
 from bertkit.transformer.kernels import panel_product
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import Rows, as_given, floats
+from bertkit.transformer.kernels.arrays import Rows, array, as_given, floats, rows_as_given
+from bertkit.transformer.kernels.choices import has_invariant_kernels, multiplies_pairs_fast
 from bertkit.transformer.kernels.instruction_sets import instruction_sets
 from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
 from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.row_invariance import Multiply, RowInvariant, probe_weight
 from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
-from bertkit.transformer.kernels.vector_functions import ADD, CODES, PLAIN
+from bertkit.transformer.kernels.vector_functions import ADD, CODES, GELU, PLAIN, SHORT_GELU
 from bertkit.transformer.kernels.vectors import WIDTH
 
 _MOST_PRIMITIVES = "64"
@@ -84,10 +85,19 @@ def multiply_unpacked(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tenso
     return F.linear(a, b, bias)
 
 
+def multiply_on_device(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x W^T + b`` by torch, or on a GPU with the same bits of a row in any batch, where `has_invariant_kernels`."""
+    if not has_invariant_kernels(x):
+        return F.linear(x, weight, bias)
+    from bertkit.transformer.kernels.triton_products import multiply
+
+    return multiply(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], len(weight))
+
+
 class PlainLinear(RowInvariant):
     """``activation(x W^T + b)`` or ``x W^T + b + residual`` with torch's own operations: the reference; b may be None.
 
-    On the CPU every row of the result is bit-identical regardless of the number of rows.
+    Where `is_batch_invariant`, every row of the result is bit-identical regardless of the number of rows.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -113,11 +123,11 @@ class PlainLinear(RowInvariant):
         return partial(type(self)(probe_weight(num_outputs, width, dtype), bias).multiply, activation)
 
     def pack(self, weight: Tensor) -> Any:
-        return weight
+        return weight.contiguous()
 
     def multiply(self, activation: str | None, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """The product, for any number of rows."""
-        y = F.linear(x, self.weight, self.bias)
+        y = multiply_on_device(x, self.weight, self.bias)
         y = y if activation is None else apply_activation(y, activation, in_place=True)
         return y if residual is None else y.add_(residual)
 
@@ -146,24 +156,11 @@ class OneDNNLinear(PlainLinear):
         return product if activation is None else apply_activation(product, activation, in_place=True)
 
 
-class WidenedLinear(OneDNNLinear):
-    """`OneDNNLinear` of bfloat16 where float32 is faster: products of bfloat16 numbers are exact in float32, where they
-    are added up and rounded once."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__(weight, bias)
-        self.bias = None if bias is None else bias.float()
-
-    def pack(self, weight: Tensor) -> Tensor:
-        return super().pack(weight.float())
-
-    def multiply(self, activation: str | None, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        return super().multiply(activation, x.float(), None if residual is None else residual.float()).bfloat16()
-
-
 class CompiledLinear:
-    """`PlainLinear` with compiled products, of arrays or tensors: a row has the same bits in any number of them.
-    Numbers of bfloat16 are multiplied in float32, as in `WidenedLinear`."""
+    """`PlainLinear` with compiled products, of arrays or tensors: a row has the same bits in any number of them."""
+
+    inputs = 1
+    """Neighboring inputs that are multiplied at a time."""
 
     def __init__(self, weight: Rows, bias: Rows | None) -> None:
         self.kind: tuple[Any, ...] = (type(self).__name__, *weight.shape)
@@ -177,6 +174,33 @@ class CompiledLinear:
         if activation is not None and then == PLAIN:
             product = apply_activation(product, activation, in_place=True)
         return as_given(product, x)
+
+
+class CompiledBFloat16Linear:
+    """The same of bfloat16, whose products are added up in float32: in pairs where that is faster, else widened, which
+    is exact."""
+
+    inputs = 2 if multiplies_pairs_fast() else 1
+    """As of `CompiledLinear`."""
+
+    def __init__(self, weight: Rows, bias: Rows | None) -> None:
+        self.kind: tuple[Any, ...] = (type(self).__name__, *weight.shape)
+        panels = panel_product.pair_panels if self.inputs == 2 else panel_product.float_panels
+        self.weight = panels(array(weight), None if bias is None else array(bias) if self.inputs == 2 else floats(bias))
+
+    def __call__(self, x: Rows, *, activation: str | None = None, residual: Rows | None = None) -> Rows:
+        """(M, K) bfloat16 to (M, N), as x is given."""
+        product, rows = np.empty((len(x), self.kind[1]), np.uint16), np.ascontiguousarray(array(x))
+        then = CODES.get(activation or "", PLAIN) if residual is None else ADD
+        if self.inputs == 2:
+            words = (np.pad(rows, [(0, 0), (0, 1)]) if rows.shape[1] % 2 else rows).view(np.float32)
+            then = SHORT_GELU if then == GELU else then
+        else:
+            words = floats(rows)
+        multiply_panels(self.weight, words, product, then, None if residual is None else array(residual))
+        if activation is not None and then == PLAIN:
+            product = apply_activation(product, activation, in_place=True)
+        return rows_as_given(product, x)
 
 
 class PlainInt8Linear(RowInvariant):

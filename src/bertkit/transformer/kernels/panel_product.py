@@ -1,8 +1,8 @@
 """Products of many rows with packed weights, compiled: one order of summation for any number of rows and threads.
 
-Weights are packed once in panels of `PANEL` outputs: ``(N / PANEL, K, PANEL)`` float32, or ``(N / PANEL, K / 4, PANEL,
-4)`` int8. A tile of a few rows times a panel keeps its sums in registers, and adds the products of 32 bits of each row
-at a time, in the order of the inputs.
+Weights are packed once in panels of `PANEL` outputs: ``(N / PANEL, K, PANEL)`` float32 or bfloat16, which is widened;
+``(N / PANEL, K / 2, PANEL, 2)`` pairs of bfloat16; or ``(N / PANEL, K / 4, PANEL, 4)`` int8. A tile of a few rows times
+a panel keeps its sums in registers, and adds the products of 32 bits of each row at a time, in the order of the inputs.
 
 Sums of 8-bit products are integers and exact. Processors that cannot add four products at once (VNNI) add two of them
 in 16 bits: there weights are rounded so that two neighbors cannot overflow (`weight_scales`).
@@ -20,17 +20,17 @@ from bertkit.transformer.kernels.product_tiles import MANY_ROWS, PANEL, many_row
 from bertkit.transformer.kernels.rows import read, write
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
 from bertkit.transformer.kernels.vector_functions import ADD, PLAIN, activated
-from bertkit.transformer.kernels.vectors import WIDTH, difference_of_integers, load
+from bertkit.transformer.kernels.vectors import WIDTH, difference_of_integers, load, rounded_as
 
 _BLOCK_ROWS, _BLOCK_PANELS = 48, 256 // PANEL
 """Rows and panels that a thread multiplies at a time: they stay in its second-level cache."""
 
 
 class FloatPanels(NamedTuple):
-    """Weights in float32."""
+    """Weights in float32 or bfloat16."""
 
-    packed: np.ndarray  # (N / PANEL, K, PANEL) float32, N rounded up, with zeros
-    bias: np.ndarray  # (N,) float32, rounded up
+    packed: np.ndarray  # (N / PANEL, K, PANEL), or pairs (N / PANEL, K / 2, PANEL, 2); N and K rounded up, with zeros
+    bias: np.ndarray  # (N,) in the dtype of products, rounded up: bfloat16 for pairs, else float32
 
 
 class RoundedPanels(NamedTuple):
@@ -53,8 +53,13 @@ def weight_scales(weight: np.ndarray) -> np.ndarray:
 
 
 def float_panels(weight: np.ndarray, bias: np.ndarray | None) -> FloatPanels:
-    """(N, K) weights, and a bias or zeros, in float32."""
+    """(N, K) weights in float32 or bfloat16, and a bias in float32 or zeros."""
     return FloatPanels(_panels(weight, 1)[..., 0], _padded(np.zeros(len(weight), np.float32) if bias is None else bias))
+
+
+def pair_panels(weight: np.ndarray, bias: np.ndarray | None) -> FloatPanels:
+    """(N, K) weights, and a bias or zeros, in bfloat16."""
+    return FloatPanels(_panels(weight, 2), _padded(np.zeros(len(weight), np.uint16) if bias is None else bias))
 
 
 def rounded_panels(rounded: np.ndarray, scales: np.ndarray) -> RoundedPanels:
@@ -89,10 +94,10 @@ def multiply_panels(panels, counters, rows, then, residual, out):
     Args:
         panels: `FloatPanels`; or `RoundedPanels`: (rows - 128) are multiplied, and columns by the scales of weights.
         counters: (2,) int64 zeros.
-        rows: (M, K) float32, or four uint8 in the bits of each.
-        then: for float32 one of PLAIN to RELU.
-        residual: (M, N) float32, read for ADD only.
-        out: (M, N) float32.
+        rows: (M, K) float32, or two bfloat16 or four uint8 in the bits of each.
+        then: for `FloatPanels` one of PLAIN to RELU; activations are of numbers in the dtype of the bias.
+        residual: (M, N), read for ADD only.
+        out: (M, N), in 8 bits float32.
     """
     num_rows, num_outputs = out.shape
     num_panels, num_words = len(panels.packed), panels.packed.shape[1]
@@ -105,40 +110,40 @@ def multiply_panels(panels, counters, rows, then, residual, out):
         first_row, first_panel = unit // groups * _BLOCK_ROWS, unit % groups * _BLOCK_PANELS
         end_row = min(first_row + _BLOCK_ROWS, num_rows)
         for panel in range(first_panel, min(first_panel + _BLOCK_PANELS, num_panels)):
-            weights = packed + 4 * panel * num_words * PANEL
+            weights = packed + panel * panels.packed.strides[0]
             for row in range(first_row, end_row, tile_rows):
                 multiply_tile(
-                    panels.packed, out, rows[row:], nothing, nothing, tile_rows, weights, num_words, sums, False, None,
-                    None,
+                    panels.packed, panels[1], rows[row:], nothing, nothing, tile_rows, weights, num_words, sums, False,
+                    None, None,
                 )  # fmt: skip
+                # All cases in one function would be too much for LLVM to inline: calls take a tenth of the time.
                 for r in range(min(tile_rows, end_row - row)):
                     for c in range(0, min(PANEL, num_outputs - panel * PANEL), WIDTH):
                         column = panel * PANEL + c
-                        vector = load(sums, r * PANEL + c)
-                        write(out, row + r, column, _finished(panels, vector, row + r, column, then, residual))
+                        vector = _finished(panels, load(sums, r * PANEL + c), column)
+                        if then == ADD:
+                            vector = vector + read(residual, row + r, column)
+                        elif then != PLAIN:
+                            vector = activated(rounded_as(panels[1], vector), then)
+                        write(out, row + r, column, vector)
         finish(counters, step)
         unit = claim(counters, step)
     wait(counters, step, num_units)
 
 
-def _finished(panels, sums, row, column, then, residual):
-    """Results of sums of products of a row, from a column on (compiled only)."""
+def _finished(panels, sums, column):
+    """Results of sums of products, from a column on, before what follows (compiled only)."""
     raise NotImplementedError
 
 
 @overload(_finished)
-def _choose_finished(panels, sums, row, column, then, residual):
+def _choose_finished(panels, sums, column):
     return _finish_floats if panels.instance_class is FloatPanels else _finish_integers
 
 
-def _finish_floats(panels, sums, row, column, then, residual):
-    vector = sums + load(panels.bias, column)
-    if then == PLAIN:
-        return vector
-    if then == ADD:
-        return vector + read(residual, row, column)
-    return activated(vector, then)
+def _finish_floats(panels, sums, column):
+    return sums + load(panels.bias, column)
 
 
-def _finish_integers(panels, sums, row, column, then, residual):
+def _finish_integers(panels, sums, column):
     return difference_of_integers(sums, load(panels.offsets, column)) * load(panels.scales, column)

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from bertkit.batch import Batch
-from bertkit.device import device_of
 from bertkit.errors import UsageError
 from bertkit.later import F, Tensor, later_module, nn, torch
 from bertkit.transformer.activations import ACTIVATIONS, gated
@@ -94,7 +93,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     active = _active()
     if active is not None:
         return with_torch.trained_linear.TrainedLinear.apply(x, weight, bias, active.dtype)
-    if is_inference() and device_of(x).type == "cpu":
+    if is_inference():
         return invariant_linear(x, weight, bias)
     return F.linear(x, weight, bias)
 
@@ -121,7 +120,7 @@ def joined(layers: Sequence[nn.Linear]) -> tuple[Tensor, Any]:
 
 def project(x: Tensor, layer: nn.Linear) -> Tensor:
     """``layer(x)``, the last step of a head, in float32 also in training: (T, D) to (T, N)."""
-    if is_inference() and device_of(x).type == "cpu":
+    if is_inference():
         return invariant_linear(x, layer.weight, layer.bias)
     return layer(x)
 

@@ -3,9 +3,9 @@
 Shape letters: N new tokens of all rows, R rows, S source tokens, D hidden_size.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,34 +18,13 @@ from bertkit.device import product_dtype
 from bertkit.errors import UsageError
 from bertkit.executor import on_one_core
 from bertkit.transformer.decoding_cache import DecodingCache
-from bertkit.transformer.few_rows.panel_linear import PanelLinear
 from bertkit.transformer.few_rows.prepared import FewRows, are_few
-from bertkit.transformer.kernels.dispatch import Kernels
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache, KeyValueCache
-from bertkit.transformer.kernels.linear import CompiledLinear, WidenedLinear
-from bertkit.transformer.kernels.llvm_vectors import has_fused_multiplication
 from bertkit.transformer.kernels.row_invariance import product_row_count
 from bertkit.transformer.prepared.float_steps import GenerationSteps, generation_kernels_for
 from bertkit.transformer.prepared.layer import PreparedLayers
 
 PRECISIONS = tuple(name for name in ALL_PRECISIONS if name != "float64")
-
-
-def decoder_kernels(precision: str, device: torch.device) -> Kernels:
-    """Kernels for one token of each row at a time, which takes as long as reading the weights.
-
-    Raises:
-        UsageError: int8 on a device that is not the CPU, or float16 on the CPU.
-    """
-    kernels = generation_kernels_for(precision, device)
-    is_widened = precision == "bfloat16" and kernels.linear in (WidenedLinear, CompiledLinear)
-    if is_widened and has_fused_multiplication():
-        return kernels._replace(linear=partial(_narrow_linear, kernels.linear))
-    return kernels
-
-
-def _narrow_linear(widened: Callable, weight: Tensor, bias: Tensor | None) -> Any:
-    return (PanelLinear if PanelLinear.fits(weight) else widened)(weight, bias)
 
 
 class PreparedDecoder:
@@ -69,7 +48,7 @@ class PreparedDecoder:
             precision = "float64"
         elif precision not in PRECISIONS:
             raise UsageError(f"precision={precision!r}: generation runs in {', '.join(PRECISIONS)}")
-        self.kernels = decoder_kernels(precision, weight.device)
+        self.kernels = generation_kernels_for(precision, weight.device)
         self.dtype, self.device = product_dtype(precision, weight.dtype), weight.device
         self.config, self.embeddings = stack.config, stack.embeddings
         with torch.inference_mode():

@@ -17,7 +17,7 @@ from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.encoder import Encoder
 from bertkit.transformer.few_rows.prepared import FewRows, are_few
 from bertkit.transformer.interface import EncoderOutput
-from bertkit.transformer.kernels.arrays import Rows, empty
+from bertkit.transformer.kernels.arrays import Rows, converted, empty
 from bertkit.transformer.kernels.choices import multiplies_panels_fast
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.inference import inference_kernels, without_gradients
@@ -59,13 +59,8 @@ class WholeSequences(Attention):
 
 
 def runs_in_arrays(encoder: Any, precision: str) -> bool:
-    """Whether an encoder with arrays is prepared without torch: at a precision whose products are compiled, and with
-    other steps than GPT-2's."""
-    if not isinstance(encoder, ArrayModule) or precision == "bfloat16" or not multiplies_panels_fast(precision):
-        return False
-    config = encoder.config  # type: ignore[attr-defined]
-    layers = [config.layer(number) for number in range(config.num_hidden_layers)]
-    return not any(layer.is_pre_norm and layer.has_norm_biases for layer in layers)
+    """Whether an encoder with arrays is prepared without torch: at a precision whose products are compiled."""
+    return isinstance(encoder, ArrayModule) and multiplies_panels_fast(precision)
 
 
 def weight_versions(encoder: Any) -> Any:
@@ -175,15 +170,14 @@ class PreparedTransformer:
         )
 
     def _plain(self, hidden: Rows, num_tokens: int) -> Rows:
-        hidden = hidden[:num_tokens]
-        return hidden if isinstance(hidden, np.ndarray) else hidden.to(self.encoder.embeddings.word.weight.dtype)
+        return converted(hidden[:num_tokens], self.encoder.embeddings.word.weight.dtype)
 
 
 def _steps_for(encoder: Encoder, precision: str, kernels: Kernels | None) -> FloatSteps | Int8Steps:
     weight = encoder.embeddings.word.weight
     device = device_of(weight)
     if isinstance(weight, np.ndarray):
-        dtype: Any = np.float32
+        dtype: Any = np.uint16 if precision == "bfloat16" else np.float32
     else:
         precision = "float64" if weight.dtype == torch.float64 else precision
         dtype = product_dtype(precision, weight.dtype)

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from bertkit.batch import Batch
 from bertkit.later import Tensor, nn, torch
 from bertkit.transformer.embeddings import Embeddings
+from bertkit.transformer.kernels.arrays import converted, copied
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.inference_steps import PlainEmbeddings
@@ -28,7 +27,7 @@ class FloatSteps:
     never normalized, so rounding errors would accumulate over layers.
 
     Args:
-        dtype: of the products.
+        dtype: of the products: numpy's for a stack with arrays, where uint16 holds bfloat16.
     """
 
     def __init__(self, kernels: Kernels, dtype: torch.dtype) -> None:
@@ -36,9 +35,7 @@ class FloatSteps:
 
     def linear(self, weight: Tensor, bias: Tensor | None) -> Any:
         """A product ``x W^T + b``."""
-        if not isinstance(weight, np.ndarray):
-            weight, bias = weight.to(self.dtype), None if bias is None else bias.to(self.dtype)
-        return self.kernels.linear(weight, bias)
+        return self.kernels.linear(*(part if part is None else converted(part, self.dtype) for part in (weight, bias)))
 
     def product(self, linear: Any, read: Tensor) -> Tensor:
         """The product of what products read."""
@@ -60,7 +57,7 @@ class FloatSteps:
     def begin(self, embedded: Tensor, norm: Any) -> State:
         """The state before the first layer, with its norm unless that of the embeddings is its own."""
         if norm is None:
-            return State(embedded, embedded if isinstance(embedded, np.ndarray) else embedded.to(self.dtype))
+            return State(embedded, converted(embedded, self.dtype))
         return State(*norm(0 * embedded, embedded))
 
     def head_norms(self, *arguments: Any) -> Callable[[Tensor], Tensor]:
@@ -104,13 +101,13 @@ class GenerationSteps(FloatSteps):
         return PlainEmbeddings(module, self.dtype)
 
     def begin(self, embedded: Tensor, norm: Any) -> State:
-        return State(embedded, embedded if norm is None else norm(embedded.clone()))
+        return State(embedded, embedded if norm is None else norm(copied(embedded)))
 
     def add_and_norm(self, linear: Any, x: Tensor, state: State, norm: Any, is_pre_norm: bool) -> State:
         if not is_pre_norm:
             return super().add_and_norm(linear, x, state, norm, is_pre_norm)
         stream = linear(x, residual=state.stream)
-        return State(stream, norm(stream.clone()))
+        return State(stream, norm(copied(stream)))
 
 
 def generation_kernels_for(precision: str, device: torch.device) -> Kernels:
