@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from random_models import our_model
 from bertkit import InferenceReport, Model
 from bertkit.inference import Runner
 from bertkit.serving.engine import Engine
-from bertkit.serving.jobs import Function, Job
+from bertkit.serving.jobs import Job, Verb
 from bertkit.serving.queue import Part, Queue
 from bertkit.serving.refusals import Canceled, Overloaded
 from bertkit.serving.served_models import ServedModel, ServedModels, some_word
@@ -23,8 +24,8 @@ from bertkit.serving.server import _warm_up
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_model import SharedModel
 from bertkit.serving.shared_run import SharedEncoder
-from bertkit.serving.ticket import Outcome, Ticket
-from bertkit.serving.verbs import Embedding
+from bertkit.serving.ticket import Answer, Ticket
+from bertkit.serving.verbs import embedding
 from bertkit.tasks import TokenClassification, words
 from bertkit.tokenizer import Vocabulary
 
@@ -40,12 +41,15 @@ def ticket(client: object = None, seconds: float = 60.0) -> Ticket:
     return Ticket(client, deadline=time.perf_counter() + seconds)
 
 
-class Held(Outcome):
-    """An outcome that a test waits for."""
+class Held(Answer):
+    """An answer that a test waits for, without an event loop."""
 
     def __init__(self, ticket: Ticket) -> None:
-        super().__init__(ticket)
+        super().__init__(ticket, SimpleNamespace(loop=SimpleNamespace(create_future=lambda: None)))  # type: ignore[arg-type]
         self._sent = threading.Event()
+
+    def _form(self, value: Any) -> Any:
+        return value
 
     def send(self) -> None:
         self._sent.set()
@@ -61,7 +65,7 @@ class Held(Outcome):
 def put(engine: Engine, work: Callable[[], Any], client: object = None, seconds: float = 60.0) -> tuple[Job, Held]:
     """A function as the request of a client."""
     outcome = Held(ticket(client, seconds))
-    job = Job(Function(lambda items, report: [work()]), [""], lambda results, _: results[0], outcome)
+    job = Job(Verb(lambda items, report: [work()]), [""], lambda results, _: results[0], outcome)
     engine.put(job)
     return job, outcome
 
@@ -239,7 +243,7 @@ def test_a_lone_text_is_computed_on_all_cores_and_several_on_one_each(model):
     def ask(*texts: str) -> list:
         outcomes = [Held(ticket(text)) for text in texts]
         with engine._lock:  # until all of them are there
-            jobs = [Job(Embedding(served), [text], lambda rows, _: rows[0], one)
+            jobs = [Job(embedding(served), [text], lambda rows, _: rows[0], one)
                     for text, one in zip(texts, outcomes, strict=True)]  # fmt: skip
             for job in jobs:
                 engine._line_up(job)
@@ -284,7 +288,7 @@ def test_requests_that_end_leave_the_queue(model):
 def test_full_queue_rejects_whole_request_with_retry_after(model):
     engine = Engine(ServerSettings(max_queue_tokens=20))
     engine._num_running = engine.cores.num_threads  # nothing is taken
-    verb = Embedding(ServedModel("m", "float32", SharedModel(model)))
+    verb = embedding(ServedModel("m", "float32", SharedModel(model)))
     engine.put(Job(verb, ["one two three four one two three four one two three four"], lambda *_: None, Held(ticket())))
     with pytest.raises(Overloaded) as refused:
         engine.put(Job(verb, ["blue red green one two three four"], lambda *_: None, Held(ticket())))
@@ -311,16 +315,18 @@ def test_few_threads_compute_what_many_clients_wait_for_and_take_turns(model):
 
     long = [Held(ticket(number)) for number in range(60)]
     for number, outcome in enumerate(long):
-        verb = Function(steps(number, 250), lambda item: 5, is_long=True)
+        verb = Verb(steps(number, 250), likely_tokens=lambda item: 5, is_long=True)
         engine.put(Job(verb, [""], lambda results, _: None, outcome))
     of_one_client = [Held(ticket("many")) for _ in range(60)]
     for outcome in of_one_client:
-        engine.put(Job(Function(steps(-1, 250), lambda item: 5, is_long=True), [""], lambda *_: None, outcome))
+        engine.put(
+            Job(Verb(steps(-1, 250), likely_tokens=lambda item: 5, is_long=True), [""], lambda *_: None, outcome)
+        )
     searches = [put(engine, twice, ("search", number)) for number in range(60)]
     words = []
     for number in range(20):
         words.append((Held(ticket(("word", number))), time.perf_counter()))
-        engine.put(Job(Embedding(served), [WORDS[number % 9].item()], lambda rows, _: rows, words[-1][0]))
+        engine.put(Job(embedding(served), [WORDS[number % 9].item()], lambda rows, _: rows, words[-1][0]))
         words[-1][0].value()
         words[-1] = words[-1][0], time.perf_counter() - words[-1][1]
     assert not done, "single words waited for long requests"

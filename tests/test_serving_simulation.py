@@ -11,7 +11,6 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -29,7 +28,7 @@ from bertkit.inference import InferenceReport
 from bertkit.serving import calls, engine, jobs, shared_run, ticket
 from bertkit.serving.calls import Call, current_call
 from bertkit.serving.engine import Engine
-from bertkit.serving.jobs import Function, Job, Verb
+from bertkit.serving.jobs import Job, Verb
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.queue import TakenBatch
 from bertkit.serving.refusals import Canceled, InvalidRequest, Overloaded, TimedOut
@@ -37,7 +36,7 @@ from bertkit.serving.served_models import ServedModels
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_run import SharedEncoder
-from bertkit.serving.ticket import Answer, Answers, Outcome, Ticket
+from bertkit.serving.ticket import Answer, Answers, Ticket
 from bertkit.tokenizer import Encodings
 from bertkit.transformer.interface import EncoderOutput
 
@@ -224,26 +223,14 @@ class Loop:
         self.call_soon_threadsafe = scheduler.add
 
 
-@dataclass(frozen=True)
-class Sums(Verb):
+def sums(world: "World", number: int, bytes_per_token: int) -> Verb:
     """A verb: the sum of the letters of each text, and a number of its own."""
 
-    world: "World"
-    number: int
-    bytes_per_token: int = 0
+    def compute(items: Sequence[str], report: InferenceReport) -> list[int]:
+        return [number + each for each in sums_of(world, items, report, with_pooled=bool(number))]
 
-    @property
-    def runner(self) -> Any:
-        return self.world.runner
-
-    def likely_tokens(self, item: str) -> int:
-        return 1 + len(item) // 2
-
-    def compute(self, items: Sequence[str], report: InferenceReport) -> list[int]:
-        return [self.number + each for each in sums_of(self.world, items, report, with_pooled=bool(self.number))]
-
-    def __hash__(self) -> int:
-        return self.number
+    key = world, number, bytes_per_token
+    return Verb(compute, key, lambda item: 1 + len(item) // 2, bytes_per_token=bytes_per_token)
 
 
 def sums_of(world: "World", items: Sequence[str], report: InferenceReport, **options: bool) -> list[int]:
@@ -313,24 +300,25 @@ class Request:
         self.texts = draw.choices(TEXTS[: 9 if draw.random() < 0.6 else None], k=draw.choice((1, 1, 2, 3, 8)))
         if draw.random() < 0.3:
             self.texts = self.texts[:1] * draw.choice((3, 12))
-        self.verb = Sums(world, int(draw.random() * 2), bytes_per_token=draw.choice((0, 0, 3)))
+        number = int(draw.random() * 2)
+        self.verb = sums(world, number, bytes_per_token=draw.choice((0, 0, 3)))
         self.answer = Answer(self.ticket, world.answers)
         self.reply: Any = self.answer.future
         self.reply.on_done = lambda: world.scheduler.add(self.read)
         self.ticket.make_room = world.service.reserve
         items: list[Any] = self.texts
-        self.expected = [sum(text.lower().encode()) + self.verb.number for text in self.texts]
+        self.expected = [sum(text.lower().encode()) + number for text in self.texts]
         self.num_tokens = sum(map(len, self.texts))
-        verb: Verb = self.verb
         if draw.random() < 0.15:  # two runs, of which the second one depends on the first
-            verb, self.num_tokens = Function(self.twice, len, is_long=draw.random() < 0.5), 2 * self.num_tokens
+            self.verb = Verb(self.twice, likely_tokens=len, is_long=draw.random() < 0.5)
+            self.num_tokens *= 2
             self.expected = [2 * sum(text.lower().encode()) for text in self.texts]
         elif draw.random() < 0.15:
-            verb, self.num_tokens, self.texts = Function(self.step, Steps.num_left, is_long=True), 0, []
+            self.verb = Verb(self.step, likely_tokens=Steps.num_left, is_long=True)
+            self.num_tokens, self.texts = 0, []
             items = [Steps(draw.choice((1, 2, 9)))]
             self.expected = [items[0].num_steps]
-        self.verb_of_job = verb
-        self.job = Job(verb, items, self.finish, self.answer)
+        self.job = Job(self.verb, items, self.finish, self.answer)
 
     def twice(self, items: Sequence[str], report: InferenceReport) -> list[int]:
         first = sums_of(self.world, items, report)
@@ -369,7 +357,7 @@ class Request:
         service = self.world.service
         assert service._num_answer_bytes <= service.settings.max_answer_bytes, "answers take too much memory"
         if self.fate == "answered" and self.reply.error is None:
-            size = self.verb_of_job.bytes_per_token * self.num_tokens
+            size = self.verb.bytes_per_token * self.num_tokens
             assert self.ticket.num_answer_bytes == size, "an answer has another size than its room"
         service.release(self.ticket)
 
@@ -383,13 +371,11 @@ class Request:
         if self.errors:
             assert type(error) is self.errors[0]
         elif isinstance(error, InvalidRequest | Overloaded):
-            assert self.verb_of_job.bytes_per_token, "an answer without a limit is refused"
+            assert self.verb.bytes_per_token, "an answer without a limit is refused"
         elif isinstance(error, FloatingPointError):
             assert BROKEN in self.texts
         elif BAD in self.texts:
-            number = int(str(error).removeprefix("text "))
-            assert self.texts[number] == BAD
-            assert self.verb_of_job.is_whole or number == self.texts.index(BAD)
+            assert str(error) == f"text {self.texts.index(BAD)}", "another text than the first wrong one is named"
         else:
             assert BROKEN not in self.texts
             assert orjson.loads(self.reply.result()) == self.expected
@@ -426,7 +412,7 @@ class World:
         texts = {item for item in items if isinstance(item, str)}
         return set().union(*map(windows, texts))
 
-    def compute(self, batch: TakenBatch, most: int) -> tuple[list[Outcome], list[Call]]:
+    def compute(self, batch: TakenBatch, most: int) -> tuple[list[Answer], list[Call]]:
         """`calls.compute`, which knows the requests that have ended when it begins."""
         self.scheduler.wanted = self.wanted()
         try:

@@ -25,7 +25,7 @@ from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_model import SharedModel
 from bertkit.serving.ticket import Answer, Answers, Ticket
-from bertkit.serving.verbs import Embedding, Prediction, _text_logits
+from bertkit.serving.verbs import _text_logits, embedding, prediction
 from bertkit.tasks import SequenceClassification
 
 WORDS = np.array("the of and cat dog sat mat un able run walk talk blue red green one two three four".split())
@@ -49,7 +49,7 @@ class Requests:
 
     def put(self, texts: Sequence, finish=lambda vectors, ticket: vectors, verb=None, **options) -> Job:
         answer = Answer(Ticket(len(self.jobs), deadline=time.perf_counter() + 60), self.answers)
-        verb = verb or Embedding(self.served, **options)
+        verb = verb or embedding(self.served, **options)
 
         job = Job(verb, texts, finish, answer)
         self.engine.put(job)
@@ -115,7 +115,7 @@ def test_predictions_of_several_requests_share_batches_and_have_the_bits_of_each
     async def ask():
         requests = Requests(classifier)
         for items in lists:
-            verb = Prediction(requests.served, "truncate", as_logits)
+            verb = prediction(requests.served, "truncate", as_logits=as_logits)
             requests.put(items, lambda results, ticket: list(map(str, results)), verb)
         return await requests.results(5), requests
 

@@ -115,8 +115,8 @@ def parsed(body_type: type[BodyType], data: bytes) -> BodyType:
 
 @dataclass(frozen=True)
 class Route:
-    """A path and its endpoint: from the service, and a `body` if it has this parameter, to a Response, a dict that is sent
-    as JSON, or what the service is asked.
+    """A path and its endpoint: from the service, and a `body` if it has this parameter, to a Response, a dict that is
+    sent as JSON, or what the service is asked.
 
     Args:
         path: may end with ``{name}``, which is the rest of a path, and a parameter of the endpoint.

@@ -160,11 +160,11 @@ def text_of_ids(served: ServedModel, ids: Sequence[int]) -> str:
 
 def _of_texts(
     compute: Callable[[Sequence[Any], InferenceReport], Results], served: ServedModel, on_long: OnLong, key: Hashable,
-    **options: int,
+    bytes_per_token: int = 0,
 ) -> Verb:  # fmt: skip
     """A verb of texts that are cut to the length of a model, unless they are encoded in windows."""
     most = None if on_long == "window" else served.max_length
-    return Verb(compute, (served, key), partial(likely_tokens, most=most), **options)
+    return Verb(compute, (served, key), partial(likely_tokens, most=most), bytes_per_token=bytes_per_token)
 
 
 def _texts(served: ServedModel, items: Sequence[TextOrIds]) -> list[str]:
