@@ -273,9 +273,9 @@ def test_the_promised_error_holds_on_tweets_over_many_splits(shared_data):
 
 def test_the_server_says_that_a_classifier_abstains():
     model = model_of(SequenceClassification(COLOURS, threshold=1.0))
-    verb = SimpleNamespace(served=SimpleNamespace(task=model.trained.task), as_logits=False)
-    rows = labels_as_json(verb, model.predict(["the cat sat", "dog"]))
+    served = SimpleNamespace(task=model.trained.task)
+    rows = labels_as_json(served, model.predict(["the cat sat", "dog"]), as_logits=False)
     assert [row[0].pop("abstains") for row in rows] == [True, True]
     assert rows[0] == sorted(rows[0], key=lambda each: -each["score"])
     plain = model_of(SequenceClassification(COLOURS))
-    assert labels_as_json(verb, plain.predict(["the cat sat", "dog"])) == rows
+    assert labels_as_json(served, plain.predict(["the cat sat", "dog"]), as_logits=False) == rows

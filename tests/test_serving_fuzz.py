@@ -26,18 +26,18 @@ from test_generation import gpt2, marian
 
 import bertkit
 from bertkit.generation import load_generator
-from bertkit.serving import service
+from bertkit.serving import hub_api, service, task_api
 from bertkit.serving.app import Application
 from bertkit.serving.engine import Engine
 from bertkit.serving.generate_api import GenerateParameters
 from bertkit.serving.guard import Guard
+from bertkit.serving.jobs import Verb
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.routes import Body
 from bertkit.serving.served_models import ServedGenerator, ServedModel, ServedModels
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_model import SharedModel
-from bertkit.serving.verbs import Prediction
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
 from bertkit.tasks.token_classification import EntityFound
 
@@ -364,7 +364,8 @@ def test_answers_much_larger_than_their_requests_are_limited(
 @pytest.mark.parametrize("path", ["/entities", "/models/tagger"])
 def test_answers_of_many_entities_are_limited(fuzzed: Fuzzed, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     found = SimpleNamespace(entities=[EntityFound(1_234, 1_239, "horse", "animal", 0.123456789)] * 30)
-    monkeypatch.setattr(Prediction, "compute", lambda verb, items, report: [found] * len(items))
+    for module in (hub_api, task_api):
+        monkeypatch.setattr(module, "prediction", lambda *_: Verb(lambda items, report: [found] * len(items), "found"))
     body = json.dumps({"inputs": ["a", "b"]}).encode()
     status, whole = asyncio.run(fuzzed.ask(path, body))
     assert status == 200 and 0.7 < len(whole) / 6_000 < 1.2
