@@ -38,7 +38,7 @@ def main() -> None:
     table = report.markdown_table(
         ["product", *list(rows[0])[1:]], *([str(cell) for cell in row.values()] for row in rows)
     )
-    about = "GFLOP/s or GOP/s, and the share of the peak in float32 (%); 0: not available on this processor."
+    about = "GFLOP/s or GOP/s, and the share of the peak in float32 (%)."
     report.finish(results, "\n".join([*report.heading("Products on one core", results), table, "", about]), options.out)
 
 
@@ -46,22 +46,35 @@ def _row(model: str, num_rows: int, shape: tuple[int, int], peak: Callable[[], f
     import numpy as np
     import torch
 
-    from bertkit.transformer.kernels.linear import CompiledInt8Linear, CompiledLinear, OneDNNLinear
+    from bertkit.transformer.kernels.linear import (
+        CompiledBFloat16Linear,
+        CompiledInt8Linear,
+        CompiledLinear,
+        OneDNNLinear,
+        has_fast_bfloat16,
+    )
 
     torch.set_num_threads(1)
     weight, bias, x = torch.randn(shape), torch.zeros(shape[0]), torch.randn(num_rows, shape[1])
-    values = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (num_rows, shape[1]), np.uint8))
-    compiled, rounded, onednn = (
+    given = weight, bias, x
+    values = np.random.default_rng(0).integers(0, 256, (num_rows, shape[1]), np.uint8)
+    *short, short_x = (each.bfloat16() for each in given)
+    compiled, onednn, rounded = (
         CompiledLinear(weight, bias),
-        CompiledInt8Linear(weight, bias),
         OneDNNLinear(weight, bias),
+        CompiledInt8Linear(weight, bias),
     )
+    short_compiled = CompiledBFloat16Linear(*short)
     operations = 2 * num_rows * shape[0] * shape[1]
-    calls = {
-        "bertkit": lambda: compiled.multiply(None, x),
-        "oneDNN": lambda: onednn.multiply(None, x),
+    calls: dict[str, Callable[[], object]] = {
+        "bertkit": lambda: compiled(x),
+        "oneDNN": lambda: onednn(x),
+        "bertkit bfloat16": lambda: short_compiled(short_x),
         "bertkit int8": lambda: rounded.multiply(values),
     }
+    if has_fast_bfloat16():
+        short_onednn = OneDNNLinear(*short)
+        calls["oneDNN bfloat16"] = lambda: short_onednn(short_x)
     fastest, peaks = dict.fromkeys(calls, 0.0), []
     for _ in range(rounds):
         peaks.append(peak())
