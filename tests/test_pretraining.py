@@ -586,7 +586,7 @@ def test_skipped_text_is_printed_logged_and_reported(corpus: Path, tmp_path: Pat
 def test_bfloat16_without_fast_instructions_is_printed(
     precision: str, is_slow: bool, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertkit.transformer.kernels.dispatch.has_fast_bfloat16", lambda: not is_slow)
+    monkeypatch.setattr("bertkit.training.job.has_fast_bfloat16", lambda: not is_slow)
     made = pretraining(corpus, tmp_path / "run", "training.num_steps=1", f"training.precision={precision}")
     assert made.start(resume=False).reason == "finished"
     lines = [line for line in made.lines if "bfloat16" in line]

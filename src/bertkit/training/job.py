@@ -45,7 +45,8 @@ from bertkit.training.state import (
     state_of,
 )
 from bertkit.training.trainer import Trainer
-from bertkit.transformer.kernels.dispatch import linear_for
+from bertkit.transformer.kernels.dispatch import WITHOUT_BFLOAT16
+from bertkit.transformer.kernels.linear import has_fast_bfloat16
 from bertkit.version import __version__
 
 _OUTCOME = Path("run") / "outcome.json"
@@ -296,10 +297,10 @@ def make_trainer(
         network, task, feed, settings, optimizer, folder, state=state, best_by=best_by,
         higher_is_better=metric_of(best_by).higher_is_better, **options,
     )  # fmt: skip
-    choice, device = linear_for(settings.precision), next(network.parameters()).device
+    is_on_cpu = next(network.parameters()).device.type == "cpu"
     if trainer.ranks.is_first:
-        if settings.precision != "float32" and device.type == "cpu" and not choice.is_fast:
-            trainer.log_line(f"precision {settings.precision}: {choice.reason}")
+        if settings.precision == "bfloat16" and is_on_cpu and not has_fast_bfloat16():
+            trainer.log_line(f"precision bfloat16: {WITHOUT_BFLOAT16}")
         if saved:
             trainer.log_line(f"resuming after step {state.step}, from {saved[-1]}")
             for line in differences(state, trainer.ranks.num_ranks):

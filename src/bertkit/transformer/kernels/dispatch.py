@@ -126,7 +126,7 @@ def offered_linears(precision: str) -> list[LinearChoice]:
     return [*onednn, *compiled, LinearChoice(reference, False, "torch's slower products, the reference")]
 
 
-_WITHOUT_BFLOAT16 = (
+WITHOUT_BFLOAT16 = (
     "this processor lacks fast bfloat16 instructions (or its virtual machine hides AMX), "
     "so products run in float32 and take its time"
 )
@@ -150,7 +150,7 @@ def _compiled_linears(precision: str) -> list[LinearChoice]:
     if precision == "float32":
         return [LinearChoice(CompiledLinear, True, reason)]
     has_pairs = multiplies_pairs_fast()
-    return [LinearChoice(CompiledBFloat16Linear, has_pairs, reason if has_pairs else f"{_WITHOUT_BFLOAT16}: {reason}")]
+    return [LinearChoice(CompiledBFloat16Linear, has_pairs, reason if has_pairs else f"{WITHOUT_BFLOAT16}: {reason}")]
 
 
 def _onednn_operation(precision: str) -> str:
