@@ -170,9 +170,12 @@ def offered_few_rows(precision: str) -> list[type]:
 
 def kernel_of_short_texts() -> str:
     """Description of how the layers of a short text run on this machine, and why."""
-    names = [name for name in CPU_PRECISIONS if linear_for(name).linear in offered_few_rows(name)]
-    if names:
-        rows = " or ".join(f"up to {most_rows_of(linear_for(name).linear)} tokens in {name}" for name in names)
+    limits: dict[int, list[str]] = {}
+    for name in CPU_PRECISIONS:
+        if (linear := linear_for(name).linear) in offered_few_rows(name):
+            limits.setdefault(most_rows_of(linear), []).append(name)
+    if limits:
+        rows = " and ".join(f"up to {most} tokens in {', '.join(names)}" for most, names in limits.items())
         return f"{rows} run through all layers in one compiled function, except those of DeBERTa"
     if not has_fused_multiplication():
         return "layer by layer: this processor lacks fused multiplications (FMA)"
