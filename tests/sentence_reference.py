@@ -74,13 +74,13 @@ def _may_begin(char: str) -> bool:
 
 
 def _ends_at_dot(before: str, opened: str, next_word: str) -> bool:
-    word = re.search(r"[A-Za-z0-9.]{0,16}$", before).group()
+    word = re.search(r"[A-Za-z0-9.]{0,16}\Z", before).group()
     first_letters = re.match("[A-Za-z]*", next_word).group()
     begins = (opened != "" and opened[0] not in "([") or (
         _with_small_letters(first_letters) in BEGINNINGS and next_word[len(first_letters) :][:1] != "."
     )
     if not word:
-        alone = re.search(r"(?:^|[^A-Za-z0-9.\u0080-\U0010ffff])(.)$", before, re.DOTALL)
+        alone = re.search(r"(?:^|[^A-Za-z0-9.\u0080-\U0010ffff])(.)\Z", before, re.DOTALL)
         return begins or not (alone and alone[1] > "\x7f" and _is_upper(alone[1]))
     is_number = re.fullmatch("[0-9.]+", word) is not None
     is_item = (

@@ -63,6 +63,7 @@ def test_line_ends() -> None:
     assert split_sentences(text, "lines") == ["One", "two. Three", "Four", "Five."]
     assert split_sentences("CHAPTER I\n\nIt was. A\nday.") == ["CHAPTER I", "It was.", "A day."]
     assert split_sentences("") == split_sentences(" \n\n\t") == []
+    assert split_sentences("I\n.\tAa") == reference_sentences("I\n.\tAa", "running") == ["I .", "Aa"]
 
 
 def test_bounds_and_flags() -> None:
