@@ -33,8 +33,8 @@ PRECISIONS = {  # inference precision -> dtype of the weights
 }
 CPU_PRECISIONS = tuple(name for name in PRECISIONS if name != "float16")
 """Those that run on the CPU."""
-GPU_PRECISIONS = "float32", "bfloat16", "float16"
-"""Those that run on a GPU."""
+GPU_PRECISIONS = tuple(name for name in PRECISIONS if name not in ("float64", "int8"))
+"""Those that a GPU is used for: float64 is a reference."""
 
 _SHORTER = ("bfloat16", "float16")
 """Precisions of the products that are less precise than the weights."""

@@ -186,7 +186,7 @@ def _equality() -> Iterator[tuple[str, str, str]]:
         if is_batch_invariant(torch.device("cuda")):
             checked += [(precision, "cuda") for precision in GPU_PRECISIONS]
         else:
-            yield "cuda", "note", f"bits depend on the batch: {BATCH_INVARIANT}=1 makes them the same, and takes longer"
+            yield "cuda", "note", f"bits depend on the batch; not with {BATCH_INVARIANT}=1, which can take longer"
     for precision, device in checked:
         check, name = check_equality(precision, device), precision if device == "cpu" else f"{precision} on {device}"
         if check.num_different:

@@ -100,7 +100,7 @@ BATCH_INVARIANT = "BERTKIT_BATCH_INVARIANT"
 
 def is_batch_invariant(device: torch.device) -> bool:
     """Whether inference on a device gives a text the same bits in any batch: on a CPU, and on a CUDA device if
-    BATCH_INVARIANT is 1. There it is an option, as its kernels are slower than those of torch.
+    BATCH_INVARIANT is 1. There it is an option, as the price of its kernels is not measured.
 
     Raises:
         UsageError: another value than 0 or 1, or no triton.

@@ -57,7 +57,7 @@ def kernels_for(precision: str, device: torch.device) -> Kernels:
     _check_device(precision, device)
     if device.type != "cpu" or precision == "float64":
         kernels = plain_kernels(precision)
-        if device.type == "cpu" or precision == "float64" or not is_batch_invariant(device):
+        if precision == "float64" or not is_batch_invariant(device):
             return kernels
         from bertkit.transformer.kernels.triton_cache import InvariantKeyValueCache
 
