@@ -362,7 +362,7 @@ def test_rules_of_words_are_there_before_the_first_request(monkeypatch):
     served = ServedModel("tagger", "float32", model_of(TokenClassification(("B-animal", "I-animal", "O"))))
     engine = Engine(ServerSettings())
     served.model = SharedModel(served.model)
-    for name in ("exempt_from_collection", "page_out_unused_files"):
+    for name in ("exempt_from_collection", "unmap_pages_of_unused_files"):
         monkeypatch.setattr(f"bertkit.serving.server.{name}", lambda: None)
     words._patterns.cache_clear()
     _warm_up(ServedModels([served]), engine)

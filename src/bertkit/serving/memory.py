@@ -1,18 +1,19 @@
 """Memory of a server: returned to the operating system when it is unused, and searched for cycles without long pauses.
 
 After large batches and the compilation of kernels, the C library keeps about a hundred megabytes of freed memory.
-Weights that were read from a mapped file, to prepare those of the kernels, and the compiler also stay in memory until
-they are paged out.
+Pages of weight files, which were read to prepare the weights of the kernels, and of the compiler also stay in memory
+until they are given back.
 """
 
 import asyncio
 import ctypes
 import gc
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 _SECONDS = 5.0
-_MADV_PAGEOUT = 21  # Linux 5.4 and later: include/uapi/asm-generic/mman-common.h
+_MADV_DONTNEED = 4  # Linux: include/uapi/asm-generic/mman-common.h
 _M_ARENA_MAX = -8  # glibc: malloc/malloc.h
 _NEW_OBJECTS = 10_000, 50, 1_000
 """See `gc.set_threshold`: objects of the last 10,000 are searched, and those that outlived 50 searches."""
@@ -52,19 +53,22 @@ def return_free_memory() -> None:
         trim(0)
 
 
-def page_out_unused_files() -> None:
-    """Page out mapped weight files and the compiler, where no other process has mapped them and the system is Linux.
+def unmap_pages_of_unused_files() -> None:
+    """Give back the mapped pages of weight files and of the compiler, if the system is Linux.
 
-    A page that is used again is read from its file.
+    They stay in the system's cache of files, where the next process finds them. Pages that were changed are kept with
+    all of their mapping, as they would be read from the file again.
     """
-    maps = Path("/proc/self/maps")
+    maps = Path("/proc/self/smaps")
     madvise = getattr(ctypes.CDLL(None), "madvise", None)
     if madvise is None or not maps.is_file():
         return
-    for line in maps.read_text(errors="surrogateescape").splitlines():
-        if line.endswith(_RARELY_READ):
-            start, end = (int(address, 16) for address in line.split(maxsplit=1)[0].split("-"))
-            madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_PAGEOUT)  # a refusal changes nothing
+    for mapping in re.split(r"\n(?=[0-9a-f]+-)", maps.read_text(errors="surrogateescape")):
+        described, *lines = mapping.splitlines()
+        is_unchanged = {("Anonymous:", "0", "kB"), ("Swap:", "0", "kB")} <= {tuple(line.split()) for line in lines}
+        if described.endswith(_RARELY_READ) and is_unchanged:
+            start, end = (int(address, 16) for address in described.split(maxsplit=1)[0].split("-"))
+            madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
 async def return_memory_when_idle(num_batches: Callable[[], int]) -> None:

@@ -29,9 +29,9 @@ from bertkit.serving.generation import warm_up_generator
 from bertkit.serving.guard import Guard
 from bertkit.serving.memory import (
     exempt_from_collection,
-    page_out_unused_files,
     return_free_memory,
     return_memory_when_idle,
+    unmap_pages_of_unused_files,
     use_one_heap,
 )
 from bertkit.serving.metrics import Metrics
@@ -228,7 +228,7 @@ def _warm_up(models: ServedModels, engine: Engine) -> None:
     if models.index is not None:
         models.index.search("a", 1)  # compiles what passes over vectors and words need
     exempt_from_collection()
-    page_out_unused_files()
+    unmap_pages_of_unused_files()
     return_free_memory()
 
 

@@ -76,7 +76,7 @@ def warm_up(served: ServedModel, engine: Engine) -> None:
 
     counts = ROW_COUNTS if runner.device.type == "cpu" else ROW_COUNTS[-1:]
     if isinstance(runner.network, ArrayModule):  # whose products do not depend on the number of rows
-        counts = ROW_COUNTS[0], ROW_COUNTS[-1]
+        counts = ROW_COUNTS[0], 4 * LONE_TOKENS  # of one text, and of several
     run(counts[0]).result()  # loads and compiles what all of them need
     for future in [run(count) for count in reversed(counts)]:
         future.result()
