@@ -24,6 +24,7 @@ from bertkit.tasks import SiameseClassification, TextExample, read_examples
 from bertkit.tokenizer import Encodings
 from bertkit.transformer.kernels import inference_kernels, linear, row_invariance
 from bertkit.transformer.kernels.dispatch import kernels_for
+from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.row_invariance import (
     ROW_COUNTS,
     multiply_rows,
@@ -241,7 +242,8 @@ def test_probe_detects_different_summation_order(dtype: torch.dtype, share: floa
 
 def test_int8_products_of_extreme_values_are_exact() -> None:
     """oneDNN adds pairs of products in 16 bits, and overflows, on processors without 8-bit dot products."""
-    linear = kernels_for("int8", torch.device("cpu")).linear(torch.full((16, 64), 2.0), torch.zeros(16))
+    weight = torch.from_numpy(rotated(np.full((16, 64), 2.0, np.float32)))  # of which the layer rotates back to 2
+    linear = kernels_for("int8", torch.device("cpu")).linear(weight, torch.zeros(16))
     rows = Quantized(np.full((8, 64), 255, np.uint8), np.ones(8, np.float32), np.zeros(8, np.float32))
     scales = np.asarray(linear.scales)
     expected = 127 * 64 * np.rint(2 / scales) * scales
