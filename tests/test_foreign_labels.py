@@ -506,3 +506,31 @@ def test_labels_of_spans_are_stripped(write):
     assert [one.tags for one in read_tagged(path)] == [("B-PER", "O")]
     with pytest.raises(DataError, match=r"the span \[0, 3, ' '\] is invalid"):
         list(read_tagged(write("b.jsonl", json.dumps({"text": "Ada ran", "spans": [[0, 3, " "]]}))))
+
+
+@pytest.mark.parametrize("header", ["token\ttag\n", "Word NER\n", "\ufeffTokens\tLabels\r\n"])
+def test_a_header_of_a_conll_file_is_no_word(write, header):
+    bad = BadRows()
+    (one,) = read_tagged(write("a.conll", f"{header}word\tNOUN\ntag\tNOUN\n"), bad_rows=bad)
+    assert (one.text, one.tags) == ("word tag", ("NOUN", "NOUN"))
+    assert any("the first line was read as a header: " in sentence for sentence in bad.noted())
+
+
+def test_numbers_of_columns_with_gaps(write):
+    path = write("a.csv", "question,context,answer,answer_start\nwho?,cat and cat,cat,8.0\nwho?,a cat,,\n")
+    assert [one.answers for one in read_questions(path)] == [((8, 11),), ()]
+    row = {"question": "who?", "context": "cat and cat", "answers": {"text": ["cat"], "answer_start": [8.0]}}
+    for name in ("a.jsonl", "b.json", "c.ndjson"):
+        assert [one.answers for one in read_questions(write(name, json.dumps(row) + "\n"))] == [((8, 11),)]
+    path = write("b.jsonl", '{"text": "a", "labels": [1.0, 0.0]}\n{"text": "b", "labels": [0.0, 1.0]}\n')
+    assert [one.label for one in read_labeled_texts(path, "set", class_names=["x", "y"])] == [("x",), ("y",)]
+    path = write("c.jsonl", '{"text": "a", "label": 1.0}\n{"text": "b", "label": 0.5}\n')
+    rows = read_labeled_texts(path, "class", class_names=["x", "y"])
+    assert next(rows).label == "y"
+    with pytest.raises(DataError, match=r"line 2 has the label 0.5 in 'label'"):
+        next(rows)
+
+
+def test_an_empty_set_of_python_is_no_label(write):
+    path = write("a.csv", "text,labels\na,\"{'x', 'y'}\"\nb,set()\n")
+    assert [one.label for one in read_labeled_texts(path, "set")] == [("x", "y"), ()]

@@ -62,7 +62,11 @@ def command(
         task_kind(task, RowTask)  # an unknown name
         check_options_of(task, options)
     errors: list[str] = []
+    likely: list[str] = []  # of tasks whose columns the file has
     for name in [task] if task is not None else _GUESSED:
+        likely = [error for error in errors if not any(reason in error for reason in _OTHER_TASK)]
+        if likely and name == _GUESSED[-1] != task:  # which needs no more than a text
+            continue
         bad_rows, roles = BadRows(skip=True), columns_of(columns)
         kind = task_kind(name, RowTask)
         request = ExampleFile(file, True, roles, kind.labels_in(options), bad_rows, options, label_names)
@@ -79,19 +83,20 @@ def command(
             continue
         break
     else:
-        if task is not None or not file.exists():
-            raise DataError(errors[0].partition(": ")[2])
-        likely = [error for error in errors if not any(reason in error for reason in _OTHER_TASK)]
-        reason = likely[-1] if likely else errors[_GUESSED.index("sequence-classification")]
+        reason, number = Counter(error.partition(": ")[2] for error in errors).most_common(1)[0]
+        if 2 * number > len(errors):  # the fault of the file
+            raise DataError(reason)
+        reason = likely[0] if likely else errors[_GUESSED.index("sequence-classification")]
         raise DataError(f"{file} cannot be read for any task; {reason}; --task says why it is not for another one")
     labels = Counter(label for example in examples for label in example.labels)
     form = format_of(file)
+    is_read_as_form = form is not None and (str(file), f"read as {form.name}") in bad_rows.notes
     facts = {
-        "file": str(file), "format": form.name if form else file.suffix.lstrip(".") or "CoNLL", "task": name,
+        "file": str(file), "format": form.name if is_read_as_form else file.suffix.lstrip(".") or "CoNLL", "task": name,
         "num_examples": len(examples), "rows_skipped": len(bad_rows.rows), "num_labels": len(labels),
     }  # fmt: skip
     emit([facts | {"labels": dict(labels.most_common()), "example": examples[0].row()}])
-    for sentence in _doubts(bad_rows, spelled_alike(labels)):
+    for sentence in [*likely, *_doubts(bad_rows, spelled_alike(labels))]:
         note(sentence)
     if out is not None:
         write_json_lines(out, (example.row() for example in examples))

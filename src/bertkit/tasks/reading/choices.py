@@ -57,7 +57,7 @@ def _reader(table: Table, path: Path) -> Any:
         return _of_swag
     if names >= set(_OPEN_BOOK):
         return _of_packed
-    if extension(path) in (".jsonl", ".parquet"):
+    if extension(path) not in (".csv", ".tsv", ".txt"):
         return _of_object
     raise DataError(
         f"{path} has the columns {', '.join(table.names)}: expected {', '.join(_SWAG)} as in SWAG, or "
@@ -102,7 +102,7 @@ def _of_object(values: Mapping[str, Any]) -> _Read:
     stem, choices, label = values.get("question"), values.get("choices"), values.get("label")
     if isinstance(stem, dict):  # OpenBookQA's and ARC's own
         choices, stem = stem.get("choices"), stem.get("stem")
-    elif isinstance(stem, str) and values.get("context"):
+    elif isinstance(stem, str) and values.get("context") and choices:
         raise BadRow(" has both 'context' and 'question': expected one text; join them")
     elif stem is None:
         stem = values.get("context", values.get("question_stem"))

@@ -24,7 +24,7 @@ MULTI_LABEL = "multi-label-classification"
 _AGREED = "gold_label"  # of SNLI and MultiNLI, where "-" means that the annotators did not agree
 _IGNORED = "-100"  # in the data of training loops
 _MISSING = {"nan", "<na>"}  # in tables of pandas
-_NOTHING = {"", "none", "null", "n/a", *_MISSING}  # no label in a set
+_NOTHING = {"", "none", "null", "n/a", "set()", *_MISSING}  # no label in a set
 _DOUBTFUL = {"-1", "?", "na", "#n/a", *_NOTHING} - {""}  # perhaps no label, perhaps a class
 _YES, _NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 _PUBLISHED = re.compile(r"LABEL_(\d+)")
@@ -207,7 +207,8 @@ def ways_of_nothing(values: Iterable[Any], class_names: Sequence[str] | None = N
 
 
 def _is_integer(value: Any) -> bool:
-    return (isinstance(value, int) and not isinstance(value, bool)) or (
+    """Whether a value is an integer, also as a float, as tables have it in a column with gaps, or as text."""
+    return (isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1) or (
         isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value) is not None
     )
 
