@@ -248,7 +248,7 @@ def test_names_in_the_metadata_of_parquet_files(tmp_path):
 def test_integers_with_names_given(write):
     words = write("a.jsonl", {"tokens": ["Ada", "ran"], "ner_tags": [1, 0]})
     assert [text.tags for text in read_tagged(words, class_names=["O", "B-PER"])] == [("B-PER", "O")]
-    with pytest.raises(DataError, match=r"has 1 in 'ner_tags': expected 0 to 0, the label names in order"):
+    with pytest.raises(DataError, match=r"has 1 in 'ner_tags': expected 0 to 0, the label names in order, or one"):
         list(read_tagged(words, class_names=["O"]))
     spans = write("b.jsonl", {"text": "Ada", "annotations": [{"label": 1, "start_offset": 0, "end_offset": 3}]})
     (text,) = read_tagged(spans, columns={"spans": "annotations"}, class_names=["LOC", "PER"])
@@ -386,12 +386,41 @@ def test_data_says_why_a_file_cannot_be_read(write, capsys):
         ("a.jsonl", {"text": "Ada ran", "spans": [[0, 2, "PER"]]}, "token-classification: .*'Ad', ends inside a word"),
         ("a.csv", 'text,labels\na,"x,y,"\nb,"x,"\n', r"multi-label-classification: .* \['x', 'y', ''\]"),
         ("a.jsonl", {"question": "who?", "context": "a cat", "answers": ["cat"]}, "question-answering: .* as in SQuAD"),
+        (
+            "a.tsv",
+            "".join(f"ham\ttext {i}\n" for i in range(20)),
+            "line 1 has no known column name; it has ham, text 0",
+        ),
+        ("a.conll", "Ada\tB-PER\t\n", "token-classification: .* does it end in a tab"),
         ("a.csv", "phrase,mood\na,b\n", "^bertkit: [^;]*a.csv, line 1 has no known column name; it has phrase, mood"),
     ],
 )
 def test_data_does_not_take_broken_labels_for_texts_alone(write, capsys, name, content, reason):
     assert run(["data", str(write(name, content))]) == 2
     assert re.search(reason, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "task"),
+    [
+        ("a.csv", "sentence1,sentence2,label\na,b,3.8\nc,d,5.000\n", "regression"),
+        ("a.jsonl", '{"text": "a", "label": []}\n{"text": "Ada", "label": [[0, 3, "PER"]]}\n', "token-classification"),
+        ("a.tsv", "question1\tquestion2\tis_duplicate\na?\tb?\t0\nc?\td?\t1\n", "sequence-classification"),
+        ("b.json", [{"context": "a", "choices": ["b", "c"], "label": 1}], "multiple-choice"),
+    ],
+)
+def test_data_guesses_the_task_from_all_labels(write, capsys, name, content, task):
+    assert run(["data", str(write(name, content))]) == 0
+    assert json.loads(capsys.readouterr().out)["task"] == task
+
+
+def test_a_folder_without_a_row_that_can_be_used_says_why(write):
+    write("d/a.txt", "Ada ran")
+    folder = write("d/a.ann", "T1\tPER 0 3;4 7\tAda ran\n").parent
+    with pytest.raises(
+        DataError, match=r"d holds no row that can be used; 1 skipped, the first: .*a.ann, line 1 has an"
+    ):
+        list(read_tagged(folder, bad_rows=BadRows(skip=True)))
 
 
 def test_data_says_why_tasks_before_the_one_that_is_shown_are_not(write, capsys):

@@ -144,7 +144,7 @@ def test_rule_of_words_is_the_one_that_fits_more_words():
     task = TokenClassification.of_examples(train, {})
     assert task.words == "punctuation"
     assert list(task.choices_for(train)) == [
-        "scheme BIO, 1 types: L",
+        "scheme BIO, 1 type: L",
         "words are split by punctuation, which fits 99.0% of the training words (spaces 100.0%)",
     ]
     assert TokenClassification.of_examples(train, {"words": "spaces"}).words == "spaces"
@@ -527,7 +527,43 @@ def test_numbers_of_columns_with_gaps(write):
     path = write("c.jsonl", '{"text": "a", "label": 1.0}\n{"text": "b", "label": 0.5}\n')
     rows = read_labeled_texts(path, "class", class_names=["x", "y"])
     assert next(rows).label == "y"
-    with pytest.raises(DataError, match=r"line 2 has the label 0.5 in 'label'"):
+    with pytest.raises(DataError, match=r"line 2 has 0.5 in 'label': expected 0 to 1"):
+        next(rows)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("[0, 1]/[1]", [("x", "y"), ("y",)]),  # numbers of classes
+        ("[0, 1]/[1, 0]/", [("y",), ("x",), ()]),  # a bit for each class
+        ("[0 1]/[1 1]", [("y",), ("x", "y")]),
+        ("x|1.0/0", [("x", "y"), ("x",)]),
+    ],
+)
+def test_lists_are_numbers_of_classes_or_bits_in_all_rows(write, content, expected):
+    values, bad = content.split("/"), BadRows()
+    csv = write("a.csv", "text,labels\n" + "".join(f'a,"{value}"\n' for value in values))
+    assert [one.label for one in read_labeled_texts(csv, "set", class_names=["x", "y"], bad_rows=bad)] == expected
+    are_bits = any("labels are lists of 0 and 1, one for each of the names" in sentence for sentence in bad.noted())
+    assert are_bits == (expected[0] == ("y",))
+    if content.startswith("[0, "):
+        rows = [{"text": "a", "labels": json.loads(value) if value else None} for value in values]
+        lines = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        assert [one.label for one in read_labeled_texts(lines, "set", class_names=["x", "y"])] == expected
+
+
+def test_names_of_labels_are_not_ignored(write):
+    names, path = ["O", "B-PER"], write("a.conll", "Ada 1\nran 0\n\nBath O\n")
+    assert [one.tags for one in read_tagged(path, class_names=names)] == [("B-PER", "O"), ("O",)]
+    for content, value in (("Ada 2\n", "2"), ("Ada B-LOC\n", "B-LOC")):
+        with pytest.raises(DataError, match=f"line 1 has '{value}' in 'the tags': expected 0 to 1, the label names in"):
+            list(read_tagged(write("a.conll", content), class_names=names))
+    path = write("a.csv", "text,label\na,1.0\nb,no\nc,good\n")
+    rows = read_labeled_texts(path, "class", class_names=["no", "yes"])
+    assert [next(rows).label, next(rows).label] == ["yes", "no"]
+    with pytest.raises(
+        DataError, match="line 4 has 'good' in 'label': expected 0 to 1, the label names in order, or one"
+    ):
         next(rows)
 
 

@@ -996,7 +996,7 @@ def test_files_of_choices(write, name, content, options, expected):
         (
             "a.csv",
             "sent1,sent2,ending0,ending1,label\na,b,c,d,2\n",
-            r"line 2: the right choice is 2: expected one of 2",
+            r"line 2: the right choice is 2: expected its index, from 0 to 1",
         ),
         ("a.csv", "sent1,sent2,ending0,ending1,label\na,b,c,d,\n", r"line 2: the right choice is ''"),
         ("a.csv", "x,y\n1,2\n", r"line 1 has no known column name"),

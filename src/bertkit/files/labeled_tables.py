@@ -7,6 +7,7 @@ fields where needed. A table without a header has column numbers as names, "1" f
 """
 
 import difflib
+import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -173,24 +174,35 @@ def needed_text(values: Mapping[str, Any], name: str) -> str:
     return text
 
 
-def named_classes(numbers: Sequence[Any], name: str, class_names: Sequence[str] | None) -> list[str]:
-    """Integers as names of classes.
+def whole_number(value: Any) -> int | None:
+    """An integer, also as text or as a float, as tables have it in a column with gaps; None for another value."""
+    if isinstance(value, str):
+        return int(match[1]) if (match := re.fullmatch(r"\s*(-?\d+)(\.0+)?\s*", value)) else None
+    is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    return int(value) if is_whole else None
+
+
+def named_classes(values: Sequence[Any], name: str, class_names: Sequence[str] | None) -> list[str]:
+    """Names of classes that are numbers; a name stays.
 
     Args:
         class_names: the names of 0, 1, ...; None: not known.
 
     Raises:
-        BadRow: a number without a name.
+        BadRow: a value that is no number of a name.
     """
     if class_names is None:
-        raise BadRow(f": {name!r} holds integers ({numbers!r:.40}): name them, from 0 on, with class_names=")
-    for number in numbers:
-        if type(number) is not int or number >= len(class_names):
-            expected = f"0 to {len(class_names) - 1}, the label names in order"
-            raise BadRow(f" has {number!r:.40} in {name!r}: expected {expected}")
+        raise BadRow(f": {name!r} holds integers ({values!r:.40}): name them, from 0 on, with class_names=")
+    names = []
+    for value in values:
+        number = class_names.index(value) if value in class_names else whole_number(value)
+        if number is None or number >= len(class_names):
+            expected = f"0 to {len(class_names) - 1}, the label names in order, or one of them"
+            raise BadRow(f" has {value!r:.40} in {name!r}: expected {expected}")
         if number < 0:
             raise BadRow(f" has {number} in {name!r}, which means no label: fill it in, or remove the row")
-    return [class_names[number] for number in numbers]
+        names.append(class_names[number])
+    return names
 
 
 def unknown_label(label: str, label_names: Sequence[str]) -> str:
