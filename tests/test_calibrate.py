@@ -159,6 +159,18 @@ def test_a_classifier_stores_and_uses_what_was_chosen(classifier, tmp_path, caps
     assert bertkit.load(tmp_path / "saved").trained.task == task
 
 
+@pytest.mark.parametrize(("num_rows", "are_right"), [(76, False), (120, True)])
+def test_a_temperature_that_the_rows_do_not_show_stays_1(classifier, tmp_path, num_rows, are_right):
+    model, rows = bertkit.load(classifier), rows_of(num_rows)
+    model.change_task(temperature=2.0)
+    if are_right:
+        texts = [text for text, _ in rows]
+        rows = [(text, each.label) for text, each in zip(texts, model.predict(texts), strict=True)]
+        last = np.random.default_rng(0).permutation(num_rows)[-1]  # not in the quarter for the temperature
+        rows[last] = (texts[last], next(name for name in COLOURS if name != rows[last][1]))
+    assert promise_error(model, rows, 0.9).temperature == model.trained.task.temperature == 1
+
+
 def test_invalid_rows_are_refused_and_nothing_is_stored(classifier, tmp_path, capsys):
     stored = (classifier / "bertkit.json").read_bytes()
     given = {

@@ -180,6 +180,10 @@ def test_long_rows_are_skipped_on_request(tmp_path: Path, encoder: str, capsys) 
         assert len(results) == 10 or results[0]["rows_skipped"] == 1
     write(dev, [(long, "dogs")])
     assert "no row can be used; 1 were skipped" in call(capsys, *command, "--skip-bad")[2]
+    without_dev = [*base[:-4], "--out", f"{out}-without-dev", "--num-steps", "1", "--skip-bad"]
+    without_dev.remove("--num-epochs"), without_dev.remove("1")
+    code, (result,), error = call(capsys, *without_dev)
+    assert code == 0 and result["rows_skipped"] == 1, error
 
 
 def test_label_columns_without_a_label_are_refused(tmp_path: Path, encoder: str, capsys) -> None:

@@ -1,6 +1,7 @@
 """Files of annotation tools and data hubs: each is recognized by its content, and its entities and labels are right."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,18 @@ def test_entities_of_annotation_tools(write, name, content, form, expected):
         ("a.tsv", WEBANNO.replace("\tBath\tNNP", "\tYork\tNNP"), r"line 13: the token 'York' is not in its text"),
         ("a.tsv", WEBANNO.replace("NamedEntity", "Chunk"), r"has the layers .*: expected one, or NamedEntity"),
         ("a.json", '[{"text": "a", "spans": []}, {"te', r"a.json, line 1 is not JSON"),
+        ("a.json", '[{"text": "a", "spans": []}\n', r"a.json, line 2 ends the file, but not the list \(no \]\)"),
+        ("a.json", '[{"text": "a", "spans": []}] [{"text": "b"}]', r"line 1 has text after the end of the list: \["),
+        (
+            "a.json",
+            [LABEL_STUDIO | {"annotations": [*LABEL_STUDIO["annotations"], {"result": []}]}],
+            r"line 1 has 2 annotations that differ: keep one of them",
+        ),
+        (
+            "a.json",
+            [{"annotation_id": 1, "text": "Ada", "label": [SPAN | {"labels": ["PER", "DOG"]}]}],
+            r"line 1 has a span with the labels \['PER', 'DOG'\]: keep one of them",
+        ),
         (
             "a.json",
             [{"id": 0, "paragraphs": [{"sentences": [{"tokens": [{"orth": "a", "ner": "-"}]}]}]}],
@@ -235,7 +248,7 @@ def test_names_in_the_metadata_of_parquet_files(tmp_path):
 def test_integers_with_names_given(write):
     words = write("a.jsonl", {"tokens": ["Ada", "ran"], "ner_tags": [1, 0]})
     assert [text.tags for text in read_tagged(words, class_names=["O", "B-PER"])] == [("B-PER", "O")]
-    with pytest.raises(DataError, match=r"has 1 in 'ner_tags': expected 0 to 0, the label names in order"):
+    with pytest.raises(DataError, match=r"has 1 in 'ner_tags': expected 0 to 0, the label names in order, or one"):
         list(read_tagged(words, class_names=["O"]))
     spans = write("b.jsonl", {"text": "Ada", "annotations": [{"label": 1, "start_offset": 0, "end_offset": 3}]})
     (text,) = read_tagged(spans, columns={"spans": "annotations"}, class_names=["LOC", "PER"])
@@ -289,6 +302,21 @@ def test_spacy_is_asked_for_by_name(write):
     assert [one.label for one in read_labeled_texts(path, "class")] == ["good"]
     with pytest.raises(DataError, match="is no DocBin of spaCy"):
         list(read_tagged(write("a.spacy", "x")))
+
+
+@pytest.mark.parametrize("content", ['[{"text": "\xe9", "label": "a"}]', '[{"paragraphs": [{"sentences": "\xe9"}]}]'])
+def test_a_list_in_another_encoding_is_refused(tmp_path, content):
+    (tmp_path / "a.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(DataError, match=r"a.json, line 1: byte \d+ is not UTF-8; convert the file"):
+        list(read_labeled_texts(tmp_path / "a.json", "class"))
+
+
+def test_columns_that_are_named_make_a_plain_table_of_one_with_words(write):
+    path = write("a.csv", "word,sentence,label\nbank,He sat by the bank,river\n")
+    with pytest.raises(DataError, match=r"a.csv, read as a word in each row, has no column .* for the text"):
+        list(read_labeled_texts(path, "class"))
+    (one,) = read_labeled_texts(path, "class", columns={"text": "sentence"})
+    assert (one.text, one.label) == ("He sat by the bank", "river")
 
 
 def test_flat_squad_as_on_the_hub(write):
@@ -350,3 +378,52 @@ def test_data_says_why_a_file_cannot_be_read(write, capsys):
     assert "token-classification" in (error := capsys.readouterr().err) and "with --label-names" in error
     assert run(["data", str(path), "--label-names", "O", "B-PER"]) == 0
     assert json.loads(capsys.readouterr().out)["labels"] == {"PER": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.jsonl", {"text": "Ada ran", "spans": [[0, 2, "PER"]]}, "token-classification: .*'Ad', ends inside a word"),
+        ("a.csv", 'text,labels\na,"x,y,"\nb,"x,"\n', r"multi-label-classification: .* \['x', 'y', ''\]"),
+        ("a.jsonl", {"question": "who?", "context": "a cat", "answers": ["cat"]}, "question-answering: .* as in SQuAD"),
+        (
+            "a.tsv",
+            "".join(f"ham\ttext {i}\n" for i in range(20)),
+            "line 1 has no known column name; it has ham, text 0",
+        ),
+        ("a.conll", "Ada\tB-PER\t\n", "token-classification: .* does it end in a tab"),
+        ("a.csv", "phrase,mood\na,b\n", "^bertkit: [^;]*a.csv, line 1 has no known column name; it has phrase, mood"),
+    ],
+)
+def test_data_does_not_take_broken_labels_for_texts_alone(write, capsys, name, content, reason):
+    assert run(["data", str(write(name, content))]) == 2
+    assert re.search(reason, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "task"),
+    [
+        ("a.csv", "sentence1,sentence2,label\na,b,3.8\nc,d,5.000\n", "regression"),
+        ("a.jsonl", '{"text": "a", "label": []}\n{"text": "Ada", "label": [[0, 3, "PER"]]}\n', "token-classification"),
+        ("a.tsv", "question1\tquestion2\tis_duplicate\na?\tb?\t0\nc?\td?\t1\n", "sequence-classification"),
+        ("b.json", [{"context": "a", "choices": ["b", "c"], "label": 1}], "multiple-choice"),
+    ],
+)
+def test_data_guesses_the_task_from_all_labels(write, capsys, name, content, task):
+    assert run(["data", str(write(name, content))]) == 0
+    assert json.loads(capsys.readouterr().out)["task"] == task
+
+
+def test_a_folder_without_a_row_that_can_be_used_says_why(write):
+    write("d/a.txt", "Ada ran")
+    folder = write("d/a.ann", "T1\tPER 0 3;4 7\tAda ran\n").parent
+    with pytest.raises(
+        DataError, match=r"d holds no row that can be used; 1 skipped, the first: .*a.ann, line 1 has an"
+    ):
+        list(read_tagged(folder, bad_rows=BadRows(skip=True)))
+
+
+def test_data_says_why_tasks_before_the_one_that_is_shown_are_not(write, capsys):
+    assert run(["data", str(write("a.csv", "text,label,sentiment\na,1,x\nb,0,y\n"))]) == 0
+    assert "sequence-classification: " in (error := capsys.readouterr().err)
+    assert "has label and sentiment: choose one with --columns label=NAME" in error

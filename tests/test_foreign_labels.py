@@ -144,7 +144,7 @@ def test_rule_of_words_is_the_one_that_fits_more_words():
     task = TokenClassification.of_examples(train, {})
     assert task.words == "punctuation"
     assert list(task.choices_for(train)) == [
-        "scheme BIO, 1 types: L",
+        "scheme BIO, 1 type: L",
         "words are split by punctuation, which fits 99.0% of the training words (spaces 100.0%)",
     ]
     assert TokenClassification.of_examples(train, {"words": "spaces"}).words == "spaces"
@@ -506,3 +506,67 @@ def test_labels_of_spans_are_stripped(write):
     assert [one.tags for one in read_tagged(path)] == [("B-PER", "O")]
     with pytest.raises(DataError, match=r"the span \[0, 3, ' '\] is invalid"):
         list(read_tagged(write("b.jsonl", json.dumps({"text": "Ada ran", "spans": [[0, 3, " "]]}))))
+
+
+@pytest.mark.parametrize("header", ["token\ttag\n", "Word NER\n", "\ufeffTokens\tLabels\r\n"])
+def test_a_header_of_a_conll_file_is_no_word(write, header):
+    bad = BadRows()
+    (one,) = read_tagged(write("a.conll", f"{header}word\tNOUN\ntag\tNOUN\n"), bad_rows=bad)
+    assert (one.text, one.tags) == ("word tag", ("NOUN", "NOUN"))
+    assert any("the first line was read as a header: " in sentence for sentence in bad.noted())
+
+
+def test_numbers_of_columns_with_gaps(write):
+    path = write("a.csv", "question,context,answer,answer_start\nwho?,cat and cat,cat,8.0\nwho?,a cat,,\n")
+    assert [one.answers for one in read_questions(path)] == [((8, 11),), ()]
+    row = {"question": "who?", "context": "cat and cat", "answers": {"text": ["cat"], "answer_start": [8.0]}}
+    for name in ("a.jsonl", "b.json", "c.ndjson"):
+        assert [one.answers for one in read_questions(write(name, json.dumps(row) + "\n"))] == [((8, 11),)]
+    path = write("b.jsonl", '{"text": "a", "labels": [1.0, 0.0]}\n{"text": "b", "labels": [0.0, 1.0]}\n')
+    assert [one.label for one in read_labeled_texts(path, "set", class_names=["x", "y"])] == [("x",), ("y",)]
+    path = write("c.jsonl", '{"text": "a", "label": 1.0}\n{"text": "b", "label": 0.5}\n')
+    rows = read_labeled_texts(path, "class", class_names=["x", "y"])
+    assert next(rows).label == "y"
+    with pytest.raises(DataError, match=r"line 2 has 0.5 in 'label': expected 0 to 1"):
+        next(rows)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("[0, 1]/[1]", [("x", "y"), ("y",)]),  # numbers of classes
+        ("[0, 1]/[1, 0]/", [("y",), ("x",), ()]),  # a bit for each class
+        ("[0 1]/[1 1]", [("y",), ("x", "y")]),
+        ("x|1.0/0", [("x", "y"), ("x",)]),
+    ],
+)
+def test_lists_are_numbers_of_classes_or_bits_in_all_rows(write, content, expected):
+    values, bad = content.split("/"), BadRows()
+    csv = write("a.csv", "text,labels\n" + "".join(f'a,"{value}"\n' for value in values))
+    assert [one.label for one in read_labeled_texts(csv, "set", class_names=["x", "y"], bad_rows=bad)] == expected
+    are_bits = any("labels are lists of 0 and 1, one for each of the names" in sentence for sentence in bad.noted())
+    assert are_bits == (expected[0] == ("y",))
+    if content.startswith("[0, "):
+        rows = [{"text": "a", "labels": json.loads(value) if value else None} for value in values]
+        lines = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        assert [one.label for one in read_labeled_texts(lines, "set", class_names=["x", "y"])] == expected
+
+
+def test_names_of_labels_are_not_ignored(write):
+    names, path = ["O", "B-PER"], write("a.conll", "Ada 1\nran 0\n\nBath O\n")
+    assert [one.tags for one in read_tagged(path, class_names=names)] == [("B-PER", "O"), ("O",)]
+    for content, value in (("Ada 2\n", "2"), ("Ada B-LOC\n", "B-LOC")):
+        with pytest.raises(DataError, match=f"line 1 has '{value}' in 'the tags': expected 0 to 1, the label names in"):
+            list(read_tagged(write("a.conll", content), class_names=names))
+    path = write("a.csv", "text,label\na,1.0\nb,no\nc,good\n")
+    rows = read_labeled_texts(path, "class", class_names=["no", "yes"])
+    assert [next(rows).label, next(rows).label] == ["yes", "no"]
+    with pytest.raises(
+        DataError, match="line 4 has 'good' in 'label': expected 0 to 1, the label names in order, or one"
+    ):
+        next(rows)
+
+
+def test_an_empty_set_of_python_is_no_label(write):
+    path = write("a.csv", "text,labels\na,\"{'x', 'y'}\"\nb,set()\n")
+    assert [one.label for one in read_labeled_texts(path, "set")] == [("x", "y"), ()]

@@ -396,7 +396,7 @@ def test_architectures_and_texts_that_lack_what_an_objective_needs(corpus: Path,
         return str(error.value)
 
     said = fails(UsageError, "objective.name=replaced-tokens")
-    assert "bert has no replaced_tokens head" in said and "a model.architecture of electra, or" in said
+    assert "bert has no replaced_tokens head" in said and "an architecture of electra, or" in said
     assert not (tmp_path / "run").exists()
     singles = tmp_path / "singles.txt"
     singles.write_text("".join(f"the {animal} sat on the mat here.\n\n" for animal in "cat dog bird fish".split() * 9))

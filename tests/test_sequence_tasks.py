@@ -266,6 +266,12 @@ def test_label_names_are_in_order() -> None:
 @pytest.mark.parametrize(
     ("task", "labels", "options", "message"),
     [
+        (
+            "sequence-classification",
+            ["red", "Red", "red"],
+            {},
+            r"no other example has .*'Red'; did you mean 'red': add",
+        ),
         ("sequence-classification", ["red", "blue", "red"], {}, r"data.csv, line 3: no other example has .*'blue'"),
         ("sequence-classification", ["red", "red"], {}, "at least two labels"),
         ("sequence-classification", ["red", None], {}, "data.csv, line 3: its label is None"),

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from full_disk import files_end_after
 
 import bertkit.files.whole_files
 from bertkit.errors import UsageError
@@ -194,3 +195,13 @@ def test_root_of_a_disk_is_no_folder_to_write() -> None:
     for write in (check_folder_writable, write_folder):
         with pytest.raises(UsageError, match="it is the root of a disk; choose a folder in it"):
             write(Path(Path.cwd().anchor))
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(OSError, match=r"a\.txt") as error, files_end_after(10_000), whole_file(path) as temporary:
+        temporary.write_bytes(bytes(100_000))
+    assert error.value.filename == str(path) and path.read_text() == "old"
+    with pytest.raises(OSError, match="/dev/full"), whole_file("/dev/full") as same, open(same, "w") as file:
+        file.write("x" * 100_000)

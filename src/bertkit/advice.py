@@ -82,7 +82,7 @@ def few_held_out(num_tokens: float) -> Finding | None:
         return None
     return warning(
         f"Only {num_tokens:,.0f} tokens are held out, so held-out loss is mostly chance: hold out at least "
-        f"{FEW_HELD_OUT_TOKENS}, with longer files of --held-out or a larger data.held_out_share."
+        f"{FEW_HELD_OUT_TOKENS}, with longer files of --held-out or a larger held_out_share."
     )
 
 

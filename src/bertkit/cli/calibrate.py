@@ -61,8 +61,8 @@ def command(
     able = promises_of(opened)
     kind = next(iter(shares or able), None)
     if kind not in able:
-        others = f", and no {kind}" if kind else ""
-        raise UsageError(f"{model} can promise {' or '.join(able) or 'nothing'}{others}")
+        able_to = " or ".join(able) or "nothing: expected a classifier with one label for each text, or a tagger"
+        raise UsageError(f"{model} can promise {able_to}" + (f", and no {kind}" if kind and able else ""))
     if opened.is_extractor:
         rows = list(read_tagged(data, columns=roles, scheme="BIO", snap_spans=True, bad_rows=bad_rows))
     else:

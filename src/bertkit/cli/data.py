@@ -1,5 +1,6 @@
 """bertkit data"""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.files.json_files import write_json_lines
 from bertkit.files.whole_files import check_writable
 from bertkit.tasks import TASKS
+from bertkit.tasks.reading.labels import MULTI_LABEL
 
 if TYPE_CHECKING:
     from bertkit.files import BadRows
@@ -22,9 +24,10 @@ _GUESSED = (
     "token-classification", "similarity",
 )  # fmt: skip
 """Tasks in the order in which they are tried."""
-_OTHER_TASK = (" column", "'choices'")
+_OTHER_TASK = (" column", "'choices'", " is a folder")
 """Parts of errors for a file that is not for the task."""
 _SHOWN = 3  # skipped rows
+_FEW_TAGS = 8  # a file with so few tags may be a small one
 
 
 def command(
@@ -53,7 +56,6 @@ def command(
     from bertkit.tasks import ExampleFile, RowTask, task_kind
     from bertkit.tasks.reading import BadRows
     from bertkit.tasks.reading.formats import format_of
-    from bertkit.tasks.reading.labels import MULTI_LABEL
 
     if out is not None:
         check_writable(out, file, endings=(".jsonl",))
@@ -63,6 +65,8 @@ def command(
         check_options_of(task, options)
     errors: list[str] = []
     for name in [task] if task is not None else _GUESSED:
+        if name == _GUESSED[-1] != task and _likely(errors):  # it needs no more than a text
+            continue
         bad_rows, roles = BadRows(skip=True), columns_of(columns)
         kind = task_kind(name, RowTask)
         request = ExampleFile(file, True, roles, kind.labels_in(options), bad_rows, options, label_names)
@@ -77,25 +81,49 @@ def command(
         said = [*bad_rows.noted(), *(row.why for row in bad_rows.rows)]
         if task is None and any(MULTI_LABEL in sentence for sentence in said):
             continue
+        labels = Counter(label for example in examples for label in example.labels)
+        if task is None and (why := _unlikely(name, labels, examples)):
+            errors.append(f"{name}: {file} has {why}")
+            continue
         break
     else:
-        if task is not None or not file.exists():
-            raise DataError(errors[0].partition(": ")[2])
-        likely = [error for error in errors if not any(reason in error for reason in _OTHER_TASK)]
-        reason = likely[-1] if likely else errors[_GUESSED.index("sequence-classification")]
+        likely = _likely(errors) or errors
+        reason, number = Counter(error.partition(": ")[2] for error in likely).most_common(1)[0]
+        if task is not None or (number > 1 and 2 * number > len(likely)):  # the fault of the file
+            raise DataError(reason)
+        reason = next((error for error in likely if error.startswith(_GUESSED[2])), likely[0])
         raise DataError(f"{file} cannot be read for any task; {reason}; --task says why it is not for another one")
-    labels = Counter(label for example in examples for label in example.labels)
     form = format_of(file)
+    is_read_as_form = form is not None and (str(file), f"read as {form.name}") in bad_rows.notes
     facts = {
-        "file": str(file), "format": form.name if form else file.suffix.lstrip(".") or "CoNLL", "task": name,
+        "file": str(file), "format": form.name if is_read_as_form else file.suffix.lstrip(".") or "CoNLL", "task": name,
         "num_examples": len(examples), "rows_skipped": len(bad_rows.rows), "num_labels": len(labels),
     }  # fmt: skip
     emit([facts | {"labels": dict(labels.most_common()), "example": examples[0].row()}])
-    for sentence in _doubts(bad_rows, spelled_alike(labels)):
+    for sentence in [*_likely(errors), *_doubts(bad_rows, spelled_alike(labels))]:
         note(sentence)
     if out is not None:
         write_json_lines(out, (example.row() for example in examples))
         note(f"{out}: {len(examples)} rows")
+
+
+def _likely(errors: list[str]) -> list[str]:
+    """The errors of tasks whose columns the file has."""
+    return [error for error in errors if not any(reason in error for reason in _OTHER_TASK)]
+
+
+def _unlikely(name: str, labels: Counter[str], examples: list[Any]) -> str:
+    """What in a file contradicts a task that can read it; "" without anything."""
+    if name == MULTI_LABEL and not labels:
+        return "no label in any row"
+    if name == "token-classification":
+        words = sum(len(example.words) for example in examples)
+        is_text = len(labels) > max(_FEW_TAGS, words / 2)
+        return f"{len(labels):,} different tags for {words:,} words in its last column" if is_text else ""
+    if name in (_GUESSED[2], MULTI_LABEL) and all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in labels):
+        measure = next((label for label in labels if not float(label).is_integer()), "")
+        return f"numbers such as {measure} as labels" if measure else ""
+    return ""
 
 
 def _doubts(bad_rows: "BadRows", alike: str) -> Iterator[str]:

@@ -255,7 +255,7 @@ class _Writing:
             message = f"the sources hold {('no sentences', 'one sentence in all')[num_sentences]}"
             if self._manifest["num_set_aside"]:
                 message += f"; {self._manifest['num_set_aside']} could not be read: {self._folder / 'set_aside.jsonl'}"
-            raise DataError(message)
+            raise DataError(f"{message}; expected several, to train on and to evaluate")
         each = self._settings.least_held_out
         if self._held_out and num_documents < 2 * each:
             raise DataError(

@@ -10,7 +10,7 @@ import numpy as np
 from bertkit.checkpoint.own_record import change_section
 from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import DataError, UsageError
-from bertkit.evidence.calibration import fitted_temperature, judgments_of
+from bertkit.evidence.calibration import FEWEST_EXAMPLES, fitted_temperature, judgments_of
 from bertkit.evidence.conformal import Answers, answers_needed, answers_threshold, recall_threshold
 from bertkit.evidence.intervals import wilson_interval
 from bertkit.evidence.outcomes import outcomes_of
@@ -178,11 +178,16 @@ def _parts(number: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fit_temperature(model: Model, examples: Sequence[Any]) -> float:
-    """Set the temperature of a model to the one fitted on these examples, and its threshold to 0."""
+    """Set the temperature of a model to the one fitted on these examples, and its threshold to 0.
+
+    It stays 1 for few examples, and if all predictions are right: then the lowest temperature, with the probabilities 0
+    and 1, would have the lowest loss.
+    """
     model.change_task(temperature=1.0, threshold=0.0)
     judgments = judgments_of(outcomes_of(model, examples, progress=False))
     assert judgments is not None, "tasks with a promise have probabilities"
-    temperature = fitted_temperature(judgments.logits, judgments.targets)
+    is_known = len(examples) >= FEWEST_EXAMPLES and not judgments.right.all()
+    temperature = fitted_temperature(judgments.logits, judgments.targets) if is_known else 1.0
     model.change_task(temperature=temperature)
     return temperature
 

@@ -74,7 +74,7 @@ class BadRows:
         Raises:
             DataError: no row can be used, or a row that cannot, unless these are skipped.
         """
-        has_any = False
+        has_any, num_before = False, len(self.rows)
         for row in rows:
             try:
                 if row.problem:
@@ -86,7 +86,11 @@ class BadRows:
             has_any = True
             yield example
         if not has_any:
-            raise self.none_left(path)
+            skipped = self.rows[num_before:]
+            first = (
+                f" row that can be used; {len(skipped)} skipped, the first: {skipped[0]}" if skipped else " examples"
+            )
+            raise DataError(f"{path} holds no{first}")
 
     def note(self, path: str | Path, sentence: str, count: int = 0) -> None:
         """Add a note; with a count, the sentence continues after the number."""
@@ -95,13 +99,6 @@ class BadRows:
     def noted(self) -> list[str]:
         """The notes in sentences, each with its file."""
         return [f"{path}: {f'{count:,} ' if count else ''}{what}" for (path, what), count in self.notes.items()]
-
-    def none_left(self, path: str | Path) -> DataError:
-        """The error for a file without a single usable row."""
-        of_path = [row for row in self.rows if row.path == str(path)]
-        if of_path:
-            return DataError(f"{path} holds no row that can be used; {len(of_path)} skipped, the first: {of_path[0]}")
-        return DataError(f"{path} holds no examples")
 
 
 def skipped_lines(rows: Sequence[object]) -> list[str]:

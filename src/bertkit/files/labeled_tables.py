@@ -7,6 +7,7 @@ fields where needed. A table without a header has column numbers as names, "1" f
 """
 
 import difflib
+import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -107,8 +108,7 @@ def open_table(
             number.
 
     Raises:
-        DataError: no such file, an empty file, a JSON file that is not named .jsonl, or a first line without any of
-            these columns.
+        DataError: no such file, an empty file, or a first line without any of these columns.
         DependencyError: parquet without pyarrow.
     """
     numbered = bool(asked) and all(name.isdecimal() for name in asked)
@@ -122,16 +122,13 @@ def open_table(
         if first is None:
             raise DataError(f"{path} is empty")
         lines = chain([first], lines)
-        if suffix == ".jsonl":
-            yield named_by_first(path, map(_valid, json_rows(lines)))
-        elif suffix == ".json" and first.text.lstrip()[:1] == "[":
-            yield named_by_first(path, json_list_rows("".join(line.text for line in lines)))
-        elif suffix in (".json", ".ndjson"):
-            raise DataError(f"{path}: a table in JSON is expected as an object on each line, in a file named .jsonl")
+        if suffix in (".jsonl", ".ndjson", ".json"):
+            is_list = suffix == ".json" and first.text.lstrip()[:1] == "["
+            yield named_by_first(path, json_list_rows(path, lines) if is_list else map(_valid, json_rows(lines)))
         elif _is_text(path, first, numbered, known, shapes or {}):
             yield Table(path, ("text",), map(text_row, lines))
         else:
-            yield _delimited_table(path, *delimited_fields(path, lines), known, numbered, shapes or {})
+            yield _delimited_table(path, *delimited_fields(path, lines), known, asked if numbered else (), shapes or {})
 
 
 def check_roles(columns: Mapping[str, str], roles: Sequence[str]) -> None:
@@ -177,24 +174,35 @@ def needed_text(values: Mapping[str, Any], name: str) -> str:
     return text
 
 
-def named_classes(numbers: Sequence[Any], name: str, class_names: Sequence[str] | None) -> list[str]:
-    """Integers as names of classes.
+def whole_number(value: Any) -> int | None:
+    """An integer, also as text or as a float, as tables have it in a column with gaps; None for another value."""
+    if isinstance(value, str):
+        return int(match[1]) if (match := re.fullmatch(r"\s*(-?\d+)(\.0+)?\s*", value)) else None
+    is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    return int(value) if is_whole else None
+
+
+def named_classes(values: Sequence[Any], name: str, class_names: Sequence[str] | None) -> list[str]:
+    """Names of classes that are numbers; a name stays.
 
     Args:
         class_names: the names of 0, 1, ...; None: not known.
 
     Raises:
-        BadRow: a number without a name.
+        BadRow: a value that is no number of a name.
     """
     if class_names is None:
-        raise BadRow(f": {name!r} holds integers ({numbers!r:.40}): name them, from 0 on, with class_names=")
-    for number in numbers:
-        if type(number) is not int or number >= len(class_names):
-            expected = f"0 to {len(class_names) - 1}, the label names in order"
-            raise BadRow(f" has {number!r:.40} in {name!r}: expected {expected}")
+        raise BadRow(f": {name!r} holds integers ({values!r:.40}): name them, from 0 on, with class_names=")
+    names = []
+    for value in values:
+        number = class_names.index(value) if value in class_names else whole_number(value)
+        if number is None or number >= len(class_names):
+            expected = f"0 to {len(class_names) - 1}, the label names in order, or one of them"
+            raise BadRow(f" has {value!r:.40} in {name!r}: expected {expected}")
         if number < 0:
             raise BadRow(f" has {number} in {name!r}, which means no label: fill it in, or remove the row")
-    return [class_names[number] for number in numbers]
+        names.append(class_names[number])
+    return names
 
 
 def unknown_label(label: str, label_names: Sequence[str]) -> str:
@@ -247,22 +255,28 @@ def _delimited_table(
     rows: Iterator[Fields],
     delimiter: str,
     known: set[str],
-    numbered: bool,
+    numbers: Collection[str],
     shapes: Mapping[int, int],
 ) -> Table:
+    """The table, without a header if columns are asked for by ``numbers``."""
     quoted = delimiter != "\t"
     first = header_of(path, rows)
     names, header = tuple(first.fields), column_names(first.fields)
-    has_names = not numbered and bool(known.intersection(header))
+    has_names = not numbers and bool(known.intersection(header))
+    chosen = [header[int(number) - 1] for number in numbers if 0 < int(number) <= len(header)]
+    if len(chosen) > 1 and known.issuperset(chosen):
+        raise DataError(f"{location(path, 1)} is a header: choose columns by name ({', '.join(header)}), not by number")
     if has_names:
         names = _distinct(location(path, 1), header)
-    elif numbered or (not quoted and _is_number(names, shapes.get(len(names)))):
+    elif numbers or (not quoted and _is_number(names, shapes.get(len(names)))):
         names = tuple(str(number) for number in range(1, len(names) + 1))
         rows = chain([first], rows)
     else:
         raise DataError(
             f"{location(path, 1)} has no known column name; it has {', '.join(names):.100}: choose columns with "
             "--columns role=NAME, or role=NUMBER if there is no header" + _in_other_case(names, known)
+            if any(names)
+            else f"{location(path, 1)} is empty: expected column names"
         )
     named = named_rows(rows, names, delimiter, quoted=quoted, may_be_wider=not has_names and not quoted)
     return Table(path, names, map(_valid, named))

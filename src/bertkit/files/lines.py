@@ -29,6 +29,9 @@ _OTHER_FILES = {
     b"\0\0\xfe\xff": "the file is in UTF-32 (iconv -f utf-32 -t utf-8)",
     b"\xff\xfe": "the file is in UTF-16 (iconv -f utf-16 -t utf-8)",
     b"\xfe\xff": "the file is in UTF-16 (iconv -f utf-16 -t utf-8)",
+    b"PAR1\x15": "the file is in the format parquet: name it .parquet",
+    b"ARROW1\0\0": "the file is in the format Arrow: save its table as parquet or CSV",
+    b"\xff\xff\xff\xff": "the file is in the format Arrow, as a data set saved to disk: save it as parquet or CSV",
     b"PK\x03\x04": "the file is an Excel workbook or another zip archive: save its table as CSV UTF-8",
     b"\xd0\xcf\x11\xe0": "the file is an old Excel or Word file: save it as CSV UTF-8, or as text in UTF-8",
 }

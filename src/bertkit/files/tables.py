@@ -6,7 +6,7 @@ Blank lines are allowed at the end of a file; elsewhere they are bad rows.
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -82,9 +82,9 @@ def quoted_fields(lines: Iterator[Line], delimiter: str = ",") -> Iterator[Field
 def delimited_fields(path: str | Path, lines: Iterator[Line]) -> tuple[Iterator[Fields], str]:
     """Rows of a delimited file, and the delimiter.
 
-    It is a tab in a tsv file or if the first line has one outside quotes; a semicolon, as where commas are decimal, if
-    the first line has semicolons and no comma; else a comma. With tabs, quotes are text unless each field of the first
-    line is in quotes.
+    It is a tab in a tsv file or if the first line has one outside quotes; a semicolon, as where commas are decimal, or
+    else a vertical bar, if the first line has it and no comma; else a comma. With tabs, quotes are text unless each
+    field of the first line is in quotes.
     """
     first = next(lines, None)
     if first is not None:
@@ -93,7 +93,8 @@ def delimited_fields(path: str | Path, lines: Iterator[Line]) -> tuple[Iterator[
         if first is not None and are_all_quoted(first.content.split("\t")):
             return quoted_fields(lines, "\t"), "\t"
         return tab_fields(lines), "\t"
-    delimiter = ";" if first is not None and ";" in first.text and "," not in first.text else ","
+    text = "" if first is None or "," in first.text else first.text
+    delimiter = next((mark for mark in ";|" if mark in text), ",")
     return quoted_fields(lines, delimiter), delimiter
 
 
@@ -118,6 +119,7 @@ def named_rows(
         quoted: fields may be quoted; errors then mention quotes.
         may_be_wider: accept rows with more fields than names, and drop the extra fields.
     """
+    header = [] if names[:1] == ("1",) else list(names)  # else columns have numbers
 
     def named(row: Fields) -> Row:
         problem, width, is_blank = row.problem, len(row.fields), not (row.fields or row.problem)
@@ -128,6 +130,8 @@ def named_rows(
                 problem = f" has {width} fields, but the header has {len(names)}"
             else:
                 problem = f" has {width} fields, but the first line has {len(names)}: check for extra tabs or quotes"
+        elif width > 1 and row.fields[1:] == header[1:] and row.fields[0].removeprefix("\ufeff") == header[0]:
+            problem = " repeats the header, as in joined files: remove it"
         if problem:
             return Row(row.line, problem=problem, text=delimiter.join(row.fields), is_blank=is_blank)
         return Row(row.line, dict(zip(names, row.fields, strict=False)), invalid=row.invalid)
@@ -139,15 +143,10 @@ def delimited_rows(path: str | Path, lines: Iterator[Line]) -> tuple[tuple[str, 
     """The columns of a delimited file with a header, see `delimited_fields`, and its rows.
 
     Raises:
-        DataError: the header is malformed, not UTF-8, or has one column with "|" in its name.
+        DataError: the header is malformed, or not UTF-8.
     """
     rows, delimiter = delimited_fields(path, lines)
     names = column_names(header_of(path, rows).fields)
-    if len(names) == 1 and "|" in names[0]:
-        raise DataError(
-            f"{path} has one column, {names[0]!r:.60}, with '|' in its name: separate columns by commas or semicolons, "
-            "or by tabs in a .tsv file"
-        )
     return names, named_rows(rows, names, delimiter, quoted=delimiter != "\t")
 
 
@@ -161,7 +160,7 @@ def _json_row(line: Line) -> Row:
     try:
         value = json.loads(line.text)
     except (ValueError, RecursionError):
-        problem = f" is not JSON: {content:.60}" if content else _BLANK
+        problem = f" is not JSON: {content:.60}; expected an object on each line" if content else _BLANK
         return Row(line.number, problem=problem, text=content, is_blank=not content)
     value = {"text": value} if isinstance(value, str) else _of_pair(value)
     if not isinstance(value, dict):
@@ -177,14 +176,28 @@ def _of_pair(value: Any) -> Any:
     return value
 
 
-def json_list_rows(text: str) -> Iterator[Row]:
-    """The items of a JSON list, each with its line: objects, or pairs of a text and an object."""
+def json_list_rows(path: str | Path, lines: Iterable[Line]) -> Iterator[Row]:
+    """The items of a JSON list, each with its line: objects, or pairs of a text and an object.
+
+    Raises:
+        DataError: a line is not UTF-8.
+    """
+    lines = list(lines)
+    for one in lines:
+        if one.invalid:
+            raise DataError(location(path, one.number) + one.invalid)
+    text = "".join(one.text for one in lines)
     decoder, position, line = json.JSONDecoder(), text.index("[") + 1, 1
     counted = 0
     while match := _BETWEEN_ITEMS.match(text, position):
-        if text[match.end() : match.end() + 1] in ("", "]"):
-            return
         line, counted = line + text.count("\n", counted, match.end()), match.end()
+        if text[counted : counted + 1] == "]":
+            if rest := text[counted + 1 :].strip():
+                yield Row(line, problem=f" has text after the end of the list: {rest:.60}; expected one list")
+            return
+        if counted == len(text):
+            yield Row(line, problem=" ends the file, but not the list (no ]): is the file truncated?")
+            return
         try:
             value, position = decoder.raw_decode(text, match.end())
         except (ValueError, RecursionError):

@@ -1,6 +1,7 @@
 """Atomic writing of files and folders: under a temporary name, then renamed."""
 
 import ctypes
+import errno
 import os
 import re
 import secrets
@@ -18,6 +19,9 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Numbers of the errors of a full disk, which name no file or a temporary one."""
 
 _ABANDONED_SECONDS = 60
 """Age from which a temporary file that no process has locked is abandoned: new ones are not locked yet."""
@@ -37,14 +41,26 @@ def whole_file(path: str | Path, *, is_private: bool = False) -> Iterator[Path]:
         is_private: only the owner can read the file.
 
     Raises:
+        OSError: the disk is full; the error names ``path``.
         UsageError: the folder does not exist, or ``path`` is a folder.
     """
     path = Path(path)
     check_writable(path)
-    if path.exists() and not path.is_file():
-        yield path
-        return
-    path = _linked(path)
+    try:
+        if path.exists() and not path.is_file():
+            yield path
+        else:
+            with _whole(_linked(path), is_private) as temporary:
+                yield temporary
+    except OSError as error:
+        if error.errno in FULL_DISK:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def _whole(path: Path, is_private: bool) -> Iterator[Path]:
+    """`whole_file` of a path that is no link."""
     temporary = _unused_name(path, "partial")
     try:
         temporary.touch(exist_ok=False)

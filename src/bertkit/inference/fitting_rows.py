@@ -19,7 +19,7 @@ def fitting(
     Raises:
         DataError: every example is too long.
     """
-    has_any = False
+    has_any, num_before = False, len(skipped)
 
     def why_too_long(some: list[Any]) -> str:
         try:
@@ -36,5 +36,5 @@ def fitting(
             else:
                 has_any = True
                 yield example
-    if skipped and not has_any:
-        raise DataError(f"no row can be used; {len(skipped)} were skipped, the last: {skipped[-1]}")
+    if len(skipped) > num_before and not has_any:
+        raise DataError(f"no row can be used; {len(skipped) - num_before} were skipped, the last: {skipped[-1]}")

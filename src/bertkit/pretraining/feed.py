@@ -67,7 +67,7 @@ def make_feed(
         DataError: a corpus without such examples.
     """
     check_share(batch_size, num_ranks)
-    text = "the corpus without its held-out share (data.held_out_share)"
+    text = "the corpus without its held-out share (held_out_share)"
     sources = [_source(shard, tokenizer, objective, max_seqlen, seed, text) for max_seqlen in data.max_seqlens()]
     loader = Loader(sources, objective.corruption(tokenizer, seed), seed, rank=rank, num_ranks=num_ranks)
     return PretrainingFeed(loader, data, objective, batch_size, static_tokens)
@@ -88,7 +88,7 @@ def held_out_batches(
         DataError: a held-out text without such examples.
     """
     objective = objective.evaluated()
-    text = "the held-out text (data.held_out_share of the corpus, or the files of --held-out)"
+    text = "the held-out text (held_out_share of the corpus, or the files of --held-out)"
     source = _source(shard, tokenizer, objective, max_seqlen, _HELD_OUT_SEED, text)
     loader = Loader([source], objective.corruption(tokenizer, _HELD_OUT_SEED), _HELD_OUT_SEED)
     number = min(source.num_examples(0), max_sequences)

@@ -158,8 +158,8 @@ def _check_origin(recipe: Recipe, checkpoint: str | None) -> tuple[str, ...]:
         if head not in ARCHITECTURES[architecture].heads:
             having = [name for name, other in ARCHITECTURES.items() if other.heads.keys() >= set(objective.heads)]
             raise UsageError(
-                f"{architecture} has no {head} head, which objective {objective.name} trains: choose a "
-                f"model.architecture of {', '.join(having)}, or another objective, such as masked-lm"
+                f"{architecture} has no {head} head, which objective {objective.name} trains: choose an "
+                f"architecture of {', '.join(having)}, or another objective, such as masked-lm"
             )
     return objective.heads
 

@@ -88,12 +88,15 @@ class _Classification(OfTexts, Weighted):
         """See `TextTask.unusable_examples`: examples with a label that no other example has."""
         if held_out:
             return []
-        alone = {id(having[0]): (having[0], name) for name, having in names_of(examples).items() if len(having) == 1}
+        known = names_of(examples)
+        alone = {id(having[0]): (having[0], name) for name, having in known.items() if len(having) == 1}
+        others = {name.casefold(): name for name in sorted(known, key=lambda name: len(known[name]))}
         return [
             (
                 example,
-                f"no other example has the label {name!r}: add examples of it, or remove this one; in cross-validation "
-                "stratify the folds, and choose more of them",
+                f"no other example has the label {name!r}"
+                + (f"; did you mean {other!r}" if (other := others[name.casefold()]) != name else "")
+                + ": add examples of it, or remove this one; in cross-validation stratify the folds, and choose more",
             )
             for example, name in alone.values()
         ]

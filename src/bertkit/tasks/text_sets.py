@@ -145,6 +145,11 @@ class OfTextSets(TextTask):
         *values, number = sums.tolist()
         return {name: value / max(number, 1) for name, value in zip(self._metrics, values, strict=True)}
 
+    def choices_for(self, train: Sequence[TextSet]) -> Iterator[str]:
+        """As `TextTask.choices_for`: also the objectives."""
+        yield f"objective {', '.join(self.all_objectives)}"
+        yield from super().choices_for(train)
+
     def card_facts(self) -> dict[str, Any]:
         """As `TextTask.card_facts`: the losses."""
         return {"objective": ", ".join(self.all_objectives)}

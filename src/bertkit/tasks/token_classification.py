@@ -161,7 +161,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
         yield (
             f"plain labels, {len(names)}: {shown}"
             if self.scheme == "plain"
-            else (f"scheme {self.scheme}, {len(types)} types: {shown}")
+            else f"scheme {self.scheme}, {len(types)} type{'s' * (len(types) > 1)}: {shown}"
         )
         shares = shares_of_words(train)
         others = ", ".join(f"{rule} {share:.1%}" for rule, share in shares.items() if rule != self.words)

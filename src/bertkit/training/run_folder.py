@@ -1,6 +1,5 @@
 """Claim the folder of a run: it must be new, or belong to the same run; and name it if its disk is full."""
 
-import errno
 import json
 import math
 import shutil
@@ -12,17 +11,15 @@ from typing import Any
 from bertkit.errors import DataError, TrainingError, UsageError
 from bertkit.files.formats import check_format
 from bertkit.files.json_files import json_value, read_json, write_json
-from bertkit.files.whole_files import check_no_file
+from bertkit.files.whole_files import FULL_DISK, check_no_file
 
 FORMAT = 1
 """Format of the folders of runs: their settings, progress, checkpoints and metrics."""
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
 
 @contextmanager
 def naming_full_disk(folder: Path) -> Iterator[None]:
-    """Raise errors of a full disk, which name no file or a temporary one, with the name of the run's folder.
+    """Raise errors of a full disk with the name of the run's folder.
 
     Raises:
         TrainingError: the disk is full.
@@ -30,7 +27,7 @@ def naming_full_disk(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in FULL_DISK:
             raise
         raise TrainingError(
             f"the run {folder} cannot be written ({error.strerror}): make room on its disk, and resume the run"

@@ -76,7 +76,7 @@ def read_corpus(sentences: Iterable[str], min_count: int) -> WordCorpus:
         key=lambda one: (-counts[one], one),
     )
     if not ordered:
-        raise DataError(f"no word occurs {min_count} times in the texts: give more text, or a smaller min_count")
+        raise DataError(f"no word occurs {min_count} times in the texts: give more text, or lower min_count=")
     engine = whole_words(ordered)
     ids, lengths = [], []
     for part in parts:

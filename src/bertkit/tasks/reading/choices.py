@@ -57,11 +57,11 @@ def _reader(table: Table, path: Path) -> Any:
         return _of_swag
     if names >= set(_OPEN_BOOK):
         return _of_packed
-    if extension(path) in (".jsonl", ".parquet"):
+    if extension(path) not in (".csv", ".tsv", ".txt") and (not names or names & {"choices", "question"}):
         return _of_object
     raise DataError(
-        f"{path} has the columns {', '.join(table.names)}: expected {', '.join(_SWAG)} as in SWAG, or "
-        f"{', '.join(_OPEN_BOOK)} as in OpenBookQA"
+        f"{path} has the columns {', '.join(table.names)}: expected {', '.join(_SWAG)} as in SWAG, "
+        f"{', '.join(_OPEN_BOOK)} as in OpenBookQA, or 'choices' with 'context' or 'question' in jsonl"
     )
 
 
@@ -69,7 +69,7 @@ def _check(choices: tuple[str, ...], label: Any, labeled: bool) -> None:
     if len(choices) < 2:
         raise BadRow(f" has {len(choices)} choices: expected at least 2")
     if labeled and not (type(label) is int and 0 <= label < len(choices)):
-        raise BadRow(f": the right choice is {label!r:.40}: expected one of {len(choices)} choices")
+        raise BadRow(f": the right choice is {label!r:.40}: expected its index, from 0 to {len(choices) - 1}")
     if labeled and not all(choice.strip() for choice in choices):
         raise BadRow(" has an empty choice: fill it in, or remove the question")
 
@@ -102,7 +102,7 @@ def _of_object(values: Mapping[str, Any]) -> _Read:
     stem, choices, label = values.get("question"), values.get("choices"), values.get("label")
     if isinstance(stem, dict):  # OpenBookQA's and ARC's own
         choices, stem = stem.get("choices"), stem.get("stem")
-    elif isinstance(stem, str) and values.get("context"):
+    elif isinstance(stem, str) and values.get("context") and choices:
         raise BadRow(" has both 'context' and 'question': expected one text; join them")
     elif stem is None:
         stem = values.get("context", values.get("question_stem"))

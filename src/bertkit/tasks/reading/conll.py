@@ -17,6 +17,7 @@ CONLL_ROLES = ("word", "tag")
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
 _DOCUMENT_START = "-DOCSTART-"
+_HEADER = {"word", "words", "token", "tokens", "form", "tag", "tags", "label", "labels", "ner", "ner_tag", "pos"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ def conll_items(
     check_roles(columns, CONLL_ROLES)
     with open_lines(path) as opened:
         lines = list(opened)  # all of them decide which are comments
+    if lines and (first := _fields(lines[0].text.lower()))[:1] and {first[0].strip(), first[-1].strip()} < _HEADER:
+        note(f"the first line was read as a header: {lines[0].content}")
+        del lines[0]
     layout = _layout(lines, columns, note, is_conllu=extension(path) == ".conllu")
     if layout.num_comments:
         note(f"lines with # at their start were read as comments: {layout.num_comments:,}")

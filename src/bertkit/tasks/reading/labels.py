@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from bertkit.files import BadRow
-from bertkit.files.labeled_tables import named_classes, unknown_label
+from bertkit.files.labeled_tables import named_classes, unknown_label, whole_number
 from bertkit.tasks.examples import Label
 
 LabelKind = Literal["class", "set", "number"]
@@ -24,7 +24,7 @@ MULTI_LABEL = "multi-label-classification"
 _AGREED = "gold_label"  # of SNLI and MultiNLI, where "-" means that the annotators did not agree
 _IGNORED = "-100"  # in the data of training loops
 _MISSING = {"nan", "<na>"}  # in tables of pandas
-_NOTHING = {"", "none", "null", "n/a", *_MISSING}  # no label in a set
+_NOTHING = {"", "none", "null", "n/a", "set()", *_MISSING}  # no label in a set
 _DOUBTFUL = {"-1", "?", "na", "#n/a", *_NOTHING} - {""}  # perhaps no label, perhaps a class
 _YES, _NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 _PUBLISHED = re.compile(r"LABEL_(\d+)")
@@ -66,6 +66,9 @@ class LabelsOfFile:
         lists = [text for text in texts if "|" in text or items_in(text.strip())]
         if kind == "class" and lists and not (label_names and set(lists) <= set(label_names)):
             self.notes[f"labels such as {lists[0]!r:.40} count as one class each: for several use {MULTI_LABEL}"] = 0
+        self._has_bits = kind == "set" and class_names is not None and _are_bits(values, len(class_names))
+        if self._has_bits:
+            self.notes["labels are lists of 0 and 1, one for each of the names"] = 0
         self._separator = label_separator
         if kind == "set" and label_separator is None:
             self._separator = self._found_separator([value for value in values if isinstance(value, str)])
@@ -111,8 +114,8 @@ class LabelsOfFile:
             raise BadRow(f" has '-' in {name!r}: {advice}")
         if str(value) in self._nothing:
             raise BadRow(f" has {value!r} in {name!r}, which means no label: fill it in, or remove the row")
-        if self.class_names is not None and _is_integer(value) and str(value) not in self.class_names:
-            return named_classes([int(value)], name, self.class_names)[0]
+        if self.class_names is not None:
+            return named_classes([value], name, self.class_names)[0]
         if isinstance(value, int):  # true and false too, in JSON
             value = str(value)
         if not isinstance(value, str):
@@ -130,21 +133,17 @@ class LabelsOfFile:
                     self.notes[f"rows have {value.strip()!r} in {name!r}, which was read as no label"] += 1
                 return ()
             value = self._parts(value, name)
-        if isinstance(value, list) and value and all(map(_is_integer, value)) and self._are_numbers(value):
-            names = self.class_names
-            if names is not None and len(value) == len(names) and set(map(int, value)) <= {0, 1}:
-                return tuple(label for label, has in zip(names, value, strict=True) if int(has))
-            value = named_classes(list(map(int, value)), name, names)
+        names = self.class_names
+        if names is not None and self._has_bits:
+            return tuple(label for label, has in zip(names, value, strict=True) if whole_number(has))
+        if isinstance(value, list) and value and (names is not None or all(map(_is_number, value))):
+            value = named_classes(value, name, names)
         if not isinstance(value, list) or not all(isinstance(part, str) and part.strip() for part in value):
             raise BadRow(f" has the labels {value!r:.40} in {name!r}: expected names, as a|b or in a list")
         value = [part.strip() for part in value]
         if len(set(value)) < len(value):
             raise BadRow(f" has a label twice in {name!r}: {value!r:.60}")
         return tuple(value)
-
-    def _are_numbers(self, values: Sequence[Any]) -> bool:
-        """Whether integers are numbers of classes, not names such as 1999."""
-        return self.class_names is not None or not all(isinstance(value, str) for value in values)
 
     def _parts(self, value: str, name: str) -> list[Any]:
         """The names of a set that is written as a string."""
@@ -206,14 +205,25 @@ def ways_of_nothing(values: Iterable[Any], class_names: Sequence[str] | None = N
     return nothing
 
 
-def _is_integer(value: Any) -> bool:
-    return (isinstance(value, int) and not isinstance(value, bool)) or (
-        isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value) is not None
+def _is_number(value: Any) -> bool:
+    """Whether a value is the number of a class, not a name such as "1999"."""
+    return not isinstance(value, str) and whole_number(value) is not None
+
+
+def _are_bits(values: Iterable[Any], number: int) -> bool:
+    """Whether all values are lists of this many zeros and ones, also in text."""
+    texts = (value.strip() if isinstance(value, str) else value for value in values)
+    lists = [items_in(text) if isinstance(text, str) else text for text in texts if str(text).lower() not in _NOTHING]
+    return bool(lists) and all(
+        isinstance(each, list | tuple) and len(each) == number and {*map(whole_number, each)} <= {0, 1}
+        for each in lists
     )
 
 
 def items_in(text: str) -> list[Any] | None:
     """The items of a list in JSON, Python or as numpy prints it; None for other text."""
+    if re.fullmatch(r"\[\s*-?\d+(\s+-?\d+)*\s*\]", text):
+        return list(map(int, text[1:-1].split()))
     if _NUMPY_LIST.fullmatch(text):
         return [single or double for single, double in re.findall(r"'([^']*)'|\"([^\"]*)\"", text)]
     for parse in (json.loads, ast.literal_eval):

@@ -74,7 +74,9 @@ def read_questions(
 
         return bad_rows.usable(path, rows, question, lambda row: text_of(row.values, chosen["question"])[0])
 
-    if extension(path) == ".json" and not Sample(Path(path)).text.lstrip().startswith("["):
+    sample = Sample(Path(path))
+    is_table = sample.text.lstrip().startswith("[") or (sample.row and "data" not in sample.row)
+    if extension(path) == ".json" and not is_table:
         yield from questions(_squad_rows(path), _SQUAD, is_squad=True)
     else:
         known = [name for names in _KNOWN.values() for name in names]
@@ -109,6 +111,7 @@ class _Occurrences:
 
 
 _IS_LETTER = re.compile(r"\w")
+_WHOLE = re.compile(r"(\d+)(?:\.0+)?")  # 4.0 is how tables have 4 in a column with gaps
 
 
 def _check_impossible(values: Mapping[str, Any], question: Question) -> None:
@@ -176,8 +179,8 @@ def _given_answers(values: Mapping[str, Any], chosen: Mapping[str, str]) -> list
     value = values.get(key)
     if isinstance(value, str):
         start = values.get(chosen.get("answer_start", ""))
-        if isinstance(start, str) and start.strip().isdecimal():
-            start = int(start)
+        if isinstance(start, str) and (number := _WHOLE.fullmatch(start.strip())):
+            start = int(number[1])
         return [(value, None if start == "" else start)] if value else []
     if isinstance(value, dict):
         texts, starts = value.get("text"), value.get("answer_start")
@@ -193,6 +196,8 @@ def _given_answers(values: Mapping[str, Any], chosen: Mapping[str, str]) -> list
 
 def _start_of(text: str, start: Any, context: str, occurrences: _Occurrences) -> int:
     """Start of an answer in its context."""
+    if isinstance(start, float) and start.is_integer():
+        start = int(start)
     if start is not None and (type(start) is not int or start < 0):
         raise BadRow(f": answer_start is {start!r:.40}, expected a character index")
     if all(unicodedata.category(character) in _UNSEEN for character in text):

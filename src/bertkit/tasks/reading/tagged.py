@@ -6,7 +6,7 @@ all tags. They are converted to BIO, BIOES, IO, names or plain labels.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +223,8 @@ def _items(source: _Source) -> Iterator[Item]:
             "its sentence: convert it to jsonl"
         )
     else:
-        yield from conll_items(path, labeled, columns, source.note)
+        for item in conll_items(path, labeled, columns, source.note):
+            yield item if item.tags is None or source.class_names is None else _named(item, source.class_names)
 
 
 def _has_text(path: str | Path, columns: Mapping[str, str]) -> bool:
@@ -331,9 +332,17 @@ def _named_spans(spans: Any, class_names: Sequence[str] | None) -> Any:
     return results
 
 
+def _named(item: Item, class_names: Sequence[str]) -> Item:
+    """A text of a CoNLL file with names for tags that are numbers."""
+    try:
+        return replace(item, tags=named_classes(item.tags or (), "the tags", class_names))
+    except BadRow as error:
+        return replace(item, tags=None, problem=str(error))
+
+
 def _of_words(row: Row, words_key: str, tags_key: str, class_names: Sequence[str] | None) -> Item:
     words, tags = _listed(row.values.get(words_key)), _listed(row.values.get(tags_key)) if tags_key else None
-    if isinstance(tags, list) and any(type(tag) is int for tag in tags):
+    if isinstance(tags, list) and (class_names is not None or any(type(tag) is int for tag in tags)):
         try:
             tags = named_classes(tags, tags_key, class_names)
         except BadRow as error:

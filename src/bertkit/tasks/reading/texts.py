@@ -30,10 +30,13 @@ TEXTS = ("text", "sentence", "content", "tweet", "review")
 """Known column names of a single text."""
 
 LABELS: Mapping[LabelKind, tuple[str, ...]] = {
-    "class": ("label", "category", "sentiment", "class", "intent", "gold_label", "entailment_judgment", "Quality"),
+    "class": (
+        "label", "category", "sentiment", "class", "intent", "gold_label", "entailment_judgment", "Quality",
+        "is_duplicate",
+    ),
     "set": ("labels", "label"),
     "number": ("score", "similarity", "relatedness_score", "label", "target", "rating"),
-}
+}  # fmt: skip
 """Known column names of a label."""
 
 HEADERLESS_SHAPES = {7: 5, 9: 5, 3: 1, 4: 2}
@@ -81,7 +84,9 @@ def read_labeled_texts(
         if kind in ("class", "set"):
             rows = list(rows)
             values = (row.values.get(chosen["label"]) for row in rows)
-            labels = Counter(value for value in values if isinstance(value, str | int | float))
+            if kind == "set":
+                values = (tuple(map(str, value)) if isinstance(value, list) else value for value in values)
+            labels = Counter(value for value in values if isinstance(value, str | int | float | tuple))
         of_file = LabelsOfFile(kind, labels, label_names, class_names, label_separator)
 
         def example(row: Row) -> TextExample:

@@ -6,7 +6,7 @@ Shape letters: S sequences, E width of the vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -212,6 +212,12 @@ class Similarity(OfTextSets):
         return "equal similarity", [
             ComparedVectors.of(np.zeros((len(row.roles), 1)), np.array(row.roles[1:]) == NEGATIVE) for row in dev
         ]
+
+    def choices_for(self, train: Sequence[TextSet]) -> Iterator[str]:
+        """As `TextTask.choices_for`: also the rows without a second text."""
+        yield from super().choices_for(train)
+        if alone := sum(len(row.texts) == 1 for row in train):
+            yield f"{alone:,} of {len(train):,} rows are single texts, each its own positive with another dropout mask"
 
     def card_facts(self) -> dict[str, Any]:
         """As `TextTask.card_facts`: also the similarity of the vectors."""

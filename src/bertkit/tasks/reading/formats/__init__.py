@@ -47,7 +47,7 @@ def open_rows(
         DependencyError: a format that requires a library.
     """
     sample, form = Sample(Path(path)), None if asked and all(name.isdecimal() for name in asked) else format_of(path)
-    if form is not None and form.rows is None and asked and extension(path) in TABLES and {*asked} <= sample.row.keys():
+    if asked and extension(path) in TABLES and {*asked} <= sample.row.keys():
         form = None
     if form is not None:
         note(f"read as {form.name}")

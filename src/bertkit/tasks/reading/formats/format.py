@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +81,5 @@ class Format:
             first.append(row)
             if row.values:
                 break
-        return replace(table, names=tuple(first[-1].values) if first else table.names, rows=_chained(first, others))
-
-
-def _chained(first: list[Row], others: Iterator[Row]) -> Iterator[Row]:
-    yield from first
-    yield from others
+        names = tuple(first[-1].values) if first else table.names
+        return Table(f"{table.path}, read as {self.name},", names, chain(first, others))

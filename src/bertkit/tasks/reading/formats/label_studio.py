@@ -25,9 +25,12 @@ def _of_export(values: dict[str, Any]) -> tuple[dict[str, Any], str]:
     done = [each for each in done if not each.get("was_cancelled")]
     if not done:
         return {}, " has no annotation: annotate it, or remove the task"
-    results = [result for result in done[0].get("result", []) if isinstance(result, dict)]
-    text = _text(values["data"], next((str(result.get("to_name", "")) for result in results), ""))
-    return _row(values.get("id"), text, [result.get("value", {}) for result in results])
+    of_each = [[result for result in each.get("result", []) if isinstance(result, dict)] for each in done]
+    parts = [[result.get("value", {}) for result in results] for results in of_each]
+    if any(each != parts[0] for each in parts):
+        return {}, f" has {len(done)} annotations that differ: keep one of them"
+    text = _text(values["data"], next((str(result.get("to_name", "")) for result in of_each[0]), ""))
+    return _row(values.get("id"), text, parts[0])
 
 
 def _of_min(values: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -68,6 +71,8 @@ def _row(name: Any, text: str | None, values: list[dict[str, Any]]) -> tuple[dic
     for value in values:
         choices += value.get("choices", [])
         labels = value.get("labels") or value.get("hypertextlabels") or []
+        if len(labels) > 1:
+            return {}, f" has a span with the labels {labels!r:.60}: keep one of them"
         if labels:
             span, problem = span_of(text, value.get("start"), value.get("end"), value.get("text"))
             if problem:

@@ -16,7 +16,7 @@ def _is_spacy_json(sample: Sample) -> bool:
 
 def _rows(path: Path) -> Iterator[Row]:
     with open_lines(path) as lines:
-        documents = json_list_rows("".join(line.text for line in lines))
+        documents = list(json_list_rows(path, lines))
     for document in documents:
         try:
             sentences = [sentence for part in document.values["paragraphs"] for sentence in part["sentences"]]
