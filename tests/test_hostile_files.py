@@ -106,6 +106,17 @@ def test_folder_without_weights_config_or_tokenizer(folder: Path, originals: Fil
     bertkit.load(folder)
 
 
+def test_weights_of_other_programs_are_named(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "model-q4.gguf")
+    refused(folder, "expected model.safetensors or its index, not model-q4.gguf")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_pointer_of_a_clone_without_large_files(folder: Path, name: str) -> None:
+    (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 90868376\n")
+    refused(folder, f"{name} is a pointer of Git LFS.*run git lfs pull")
+
+
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 100, -1])
 def test_truncated_file(folder: Path, size: int) -> None:
     file = folder / "model.safetensors"

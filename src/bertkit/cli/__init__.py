@@ -259,5 +259,7 @@ def _replace_closed_streams() -> None:
 
 
 def _fail(message: str) -> int:
-    print("bertkit: " + " ".join(message.split()), file=sys.stderr)
+    from bertkit.cli.output import plain
+
+    print("bertkit: " + plain(" ".join(message.split())), file=sys.stderr)
     return 2

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 import bertkit
 from bertkit.cli.index import STORE
+from bertkit.cli.models import note_unknown
 from bertkit.cli.output import Device, bold, emit, note
 from bertkit.errors import checked_count
 
@@ -53,6 +54,7 @@ def command(
     rerank
         A cross-encoder, to rerank the first hundred passages.
     """
+    from bertkit.inference import InferenceReport
     from bertkit.search.filter_syntax import filter_of_condition
     from bertkit.search.filters import And
     from bertkit.search.index import Index
@@ -63,7 +65,10 @@ def command(
         if mode in ("hybrid", "dense") and not index.is_exact:
             note(f"{store} is scanned in 1 bit: by meaning, passages among the nearest can be missing")
         reranker = None if rerank is None else bertkit.load(rerank, device=device)
-        results = index.search(query, k, mode=mode, reranker=reranker, where=condition)
+        report = InferenceReport()
+        results = index.search(query, k, mode=mode, reranker=reranker, where=condition, report=report)
+        note_unknown(report)
+        report.warn_of_cuts("shorten them to compare them in full")
         if results.missing_keys:
             keys = ", ".join(index.keys()) or "none"
             note(f"no passage has the metadata {', '.join(results.missing_keys)}; the keys are {keys}")
