@@ -19,6 +19,7 @@ import bertkit
 from bertkit.architectures.bert import BERT
 from bertkit.checkpoint import weights
 from bertkit.errors import BertkitError, CheckpointError, DataError
+from bertkit.words.opening import open_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -107,8 +108,12 @@ def test_folder_without_weights_config_or_tokenizer(folder: Path, originals: Fil
 
 
 def test_weights_of_other_programs_are_named(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "model-q4.gguf")
-    refused(folder, "expected model.safetensors or its index, not model-q4.gguf")
+    (folder / "onnx").mkdir()
+    (folder / "model.safetensors").rename(folder / "onnx" / "model.onnx")
+    refused(folder, "expected model.safetensors or its index, not onnx/model.onnx")
+    for name in ("config.json", "onnx/model.onnx"):  # not of word vectors
+        with pytest.raises(CheckpointError, match=f"{name} is a file: expected the model's folder"):
+            open_encoder(folder / name)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])

@@ -199,7 +199,9 @@ def _entry(file: Path, name: str, entry: Any) -> tuple[int, int, StoredTensor]:
 def _no_safetensors(directory: Path) -> CheckpointError:
     pickled = pickled_files(directory)
     if not pickled:
-        others = sorted(path.name for path in directory.iterdir() if path.suffix in _OTHER_WEIGHTS)
+        others = sorted(
+            str(path.relative_to(directory)) for path in directory.rglob("*") if path.suffix in _OTHER_WEIGHTS
+        )
         given = f", not {', '.join(others[:3])}" if others else ""
         return CheckpointError(f"{directory} holds no weights: expected model.safetensors or its index{given}")
     return CheckpointError(

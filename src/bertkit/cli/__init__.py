@@ -141,6 +141,8 @@ def options_in(message: str, options: Collection[str]) -> str:
     'labels are integers: name them with --label-names'
     >>> options_in("top_k=0: expected at least 1; snap_spans=True moves them", {"top_k", "snap_spans"})
     '--top-k 0: expected at least 1; --snap-spans moves them'
+    >>> options_in("2 more than max_length 4: see max_length.txt", {"max_length"})
+    '2 more than --max-length 4: see max_length.txt'
     """
 
     def option(match: re.Match[str]) -> str:
@@ -150,7 +152,11 @@ def options_in(message: str, options: Collection[str]) -> str:
         dashed = "no-" * (flag == "False") + name.replace("_", "-")
         return f"--{dashed} {value or ''}" if value or following not in ("", *".,;:)") else f"--{dashed}"
 
-    return re.sub(r"(?<![\w.-])([a-z]\w*)=(?:(True|False)\b|'([\w.+-]*)')?(?=(\S?))", option, message)
+    def bare(match: re.Match[str]) -> str:
+        return "--" + match[0].replace("_", "-") if match[0] in options else match[0]
+
+    message = re.sub(r"(?<![\w.-])([a-z]\w*)=(?:(True|False)\b|'([\w.+-]*)')?(?=(\S?))", option, message)
+    return re.sub(r"""(?<![\w./'"-])[a-z]\w*_\w+(?![\w/='"-]|\.\w)""", bare, message)
 
 
 def _as_command(message: str, arguments: list[str]) -> str:
