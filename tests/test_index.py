@@ -966,6 +966,23 @@ def test_answers_are_spans_of_documents(docs: Path, encoder: Path) -> None:
 
 
 @pytest.mark.full
+def test_index_among_its_files_is_found_from_elsewhere(
+    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(encoder, "model")
+    (docs / "store").mkdir()
+    with Index.open("docs/store", "model") as index:
+        for _ in range(2):
+            report = index.add(docs)
+            assert [(one.path, one.why) for one in report.skipped] == [("docs/store/", "the folder of an index")]
+        assert {one[0].partition("#")[0] for one in passages(index)} == {
+            "docs/cats.txt", "docs/fish.md", "docs/rows.jsonl"
+        }  # fmt: skip
+    monkeypatch.chdir(docs)
+    assert run(["search", "zebra", "--store", "store", "-k", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["document"] == "docs/cats.txt"
+
+
 def test_commands(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["index", "docs", "--store", "store", "--model", str(encoder)]
     assert run([*arguments, "--dry-run"]) == 0 and not Path("store").exists()

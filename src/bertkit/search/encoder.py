@@ -8,6 +8,7 @@ import numpy as np
 from bertkit.checkpoint.content_hash import content_hash
 from bertkit.inference import InferenceReport
 from bertkit.inference.text_encoder import TextEncoder
+from bertkit.locate import lasting_name
 from bertkit.model import Model
 from bertkit.search.prompts import prompts_of
 from bertkit.search.records import Identity, Similarity
@@ -54,7 +55,7 @@ class Encoder(NamedTuple):
             prompts.document,
             settings.pooling,
             model.precision,
-            str(name),
+            lasting_name(name),
         )
         return cls(model, identity)
 
