@@ -529,7 +529,7 @@ def test_metadata_that_cannot_be_stored_is_refused_before_any_work(
     with Index.open(tmp_path / "store", encoder) as index:
         for metadata, message in (
             ({"context": "mine"}, r"document 'b' has metadata 'context', which an index keeps for .*: rename it"),
-            ({"n": {"a": 1}}, "metadata 'n' is a dict: expected"),
+            ({"n": {"a": 1}}, "document 'b': metadata 'n' is a dict: expected"),
             ({1: "x", "b": "y"}, "metadata key 1: expected a str"),
         ):
             with pytest.raises(UsageError, match=message):
@@ -540,6 +540,7 @@ def test_metadata_that_cannot_be_stored_is_refused_before_any_work(
 def test_documents_of_another_type_are_refused() -> None:
     for id, text, message in (
         (5, "x", "document id 5: expected a str"),
+        ("", "x", "document id '': expected a str that is not empty"),
         ("a\0", "x", r"document id 'a\\x00' has a NUL character: remove it"),
         ("q", None, "document 'q': text is NoneType, expected str"),
     ):
@@ -618,9 +619,15 @@ def test_modes_filters_and_offsets(docs: Path, encoder: Path) -> None:
         ):
             with pytest.raises(UsageError, match=message):
                 index.search(**wrong)
+        with pytest.raises(UsageError, match="queries is a str"):
+            index.search_many("zebra")
+        with pytest.raises(UsageError, match=r"unknown extension '.csv', expected .parquet"):
+            index.export("passages.csv")
         for sources in (None, [None], 3, [b"x"]):
             with pytest.raises(UsageError, match=r"sources: .* is .*, expected a path or a Document"):
                 index.add(sources)  # pyrefly: ignore
+    with pytest.raises(UsageError, match="document 'a': text has a lone surrogate at character 1"):
+        bertkit.Document("a", "x\ud800")
     with pytest.raises(UsageError, match="document 'a': metadata is list, expected a dict"):
         bertkit.Document("a", "text", metadata=[])  # pyrefly: ignore
 

@@ -198,7 +198,9 @@ def test_query_without_a_known_word_is_near_nothing(
         assert [len(one) for one in found] == [3, 0]
     assert run(["search", "\U0001f642", "--store", str(tmp_path / "store")]) == 0
     noted = capsys.readouterr()
-    assert noted.out == "" and noted.err.startswith("1 of ") and "no passage fits the query" in noted.err
+    assert (
+        noted.out == "" and noted.err.startswith("1 texts were empty, or") and "no passage fits the query" in noted.err
+    )
 
 
 def test_commands_note_the_counts(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -313,6 +313,8 @@ class Index:
         if mode not in get_args(Mode):
             raise UsageError(f"mode={mode!r}: expected one of {', '.join(map(repr, get_args(Mode)))}")
         k = checked_count("k", k)
+        if isinstance(queries, str):
+            raise UsageError(f"queries is a str ({queries!r:.40}): expected several, such as [query]")
         vectors, identity, has_words = None, None, mode in ("hybrid", "lexical")
         every = [Query.checked(query, plain=plain or not has_words) for query in queries]
         if mode in ("hybrid", "dense"):
