@@ -973,6 +973,22 @@ def test_answers_are_spans_of_documents(docs: Path, encoder: Path) -> None:
 
 
 @pytest.mark.full
+def test_search_says_why_nothing_is_found(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["index", "docs", "--store", "store", "--model", str(encoder)]) == 0
+    capsys.readouterr()
+    for arguments, code, said in (
+        (["cat", "--where", "source = x"], 0, "no passage fits the query and meets --where"),
+        (
+            ["the", "--mode", "lexical"],
+            0,
+            "no passage fits the query; the commonest words count only in quotation marks",
+        ),
+        (["a", "cat", "sat"], 2, "bertkit: not expected: cat sat; a text of several words needs quotation marks (see "),
+    ):
+        assert run(["search", *arguments, "--store", "store"]) == code
+        assert capsys.readouterr().err.startswith(said)
+
+
 def test_index_among_its_files_is_found_from_elsewhere(
     docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

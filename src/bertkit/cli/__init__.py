@@ -214,6 +214,7 @@ def run(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     from cyclopts import CycloptsError
+    from cyclopts.exceptions import UnusedCliTokensError
 
     from bertkit.errors import BertkitError
     from bertkit.later import without_torch
@@ -231,7 +232,10 @@ def _run(arguments: list[str]) -> int:
         return _fail(_as_command(str(error), arguments))
     except CycloptsError as error:
         help_of = " ".join(["bertkit", *(error.command_chain or ())])
-        return _fail(_misplaced(commands, error) or f"{error} (see {help_of} --help)")
+        what = str(error)
+        if isinstance(error, UnusedCliTokensError):
+            what = f"not expected: {' '.join(error.unused_tokens or ())}; a text of several words needs quotation marks"
+        return _fail(_misplaced(commands, error) or f"{what} (see {help_of} --help)")
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # by rich, which prints help
             return 0

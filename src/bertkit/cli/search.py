@@ -60,7 +60,7 @@ def command(
     from bertkit.search.index import Index
 
     condition = And(tuple(map(filter_of_condition, where))) if where else None
-    checked_count("--context", context, 0)
+    checked_count("context", context, 0)
     with Index.open(store, device="cpu" if mode == "lexical" else device) as index:
         if mode in ("hybrid", "dense") and not index.is_exact:
             note(f"{store} is scanned in 1 bit: by meaning, passages among the nearest can be missing")
@@ -74,9 +74,10 @@ def command(
             note(f"no passage has the metadata {', '.join(results.missing_keys)}; the keys are {keys}")
         if results.missing:
             note(f"no passage has: {' '.join(results.missing)}")
-        elif not results and not results.missing_keys:
-            why = "the commonest words count only in quotation marks" if where is None else "or none meets --where"
-            note(f"no passage fits the query; {why}")
+        if not results and condition is not None and not results.missing_keys:
+            note("no passage fits the query and meets --where")
+        elif not results and not results.missing and not results.missing_keys:
+            note("no passage fits the query; the commonest words count only in quotation marks")
         if answer is not None:
             answers = index.answers_from(query, results, bertkit.load(answer, device=device))
             rows = [
