@@ -537,6 +537,15 @@ def test_texts_cannot_control_a_terminal(capsys: pytest.CaptureFixture, monkeypa
     assert capsys.readouterr().err == "skipped ]0;title.pdf\nbertkit: [2J.txt: no such file or folder\n"
 
 
+def test_warning_inside_a_command_of_a_group_is_one_line(tiny_model: str, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("the fox\nthe fox\nthe fox\nthe dog\n")
+    arguments = ["map", "texts.txt", "--out", "map.html", "--model", tiny_model]
+    command = [sys.executable, "-m", "bertkit", "inspect", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert result.returncode == 0 and (tmp_path / "map.html").is_file(), result.stderr
+    assert result.stderr.startswith("bertkit: Number of distinct clusters (2) found smaller than n_clusters (4)")
+
+
 @pytest.mark.full
 def test_help_into_a_closed_pipe_is_not_an_error():
     command = f"set -o pipefail; {sys.executable} -m bertkit embed --help | true"

@@ -13,11 +13,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Collection, Sequence
+from functools import cache
 from io import StringIO, TextIOWrapper
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from cyclopts import App, CycloptsError
+    from cyclopts import App, CycloptsError, Group
 
 COMMANDS = {  # name -> (group, summary); the file is named after the command
     "index": ("Search", "Index files and folders for search."),
@@ -67,7 +68,7 @@ _SHOWN = 4  # other commands in an error
 
 def app() -> "App":
     """The command line application; commands are imported when they run."""
-    from cyclopts import App, Group, Parameter
+    from cyclopts import App, Parameter
 
     from bertkit.cli.help_format import HangingFormatter
     from bertkit.version import __version__
@@ -81,11 +82,19 @@ def app() -> "App":
         default_parameter=Parameter(negative_iterable=()),  # no --empty-corpus beside --corpus
         suppress_keyboard_interrupt=False,
     )
-    groups = {group: Group(group, sort_key=order) for order, (group, _) in enumerate(COMMANDS.values())}
+    groups = _groups()
     for order, (name, (group, summary)) in enumerate(COMMANDS.items()):
         path = f"bertkit.cli.{name.replace('-', '_')}:command"
         commands.command(path, name=name, help=summary, group=groups[group], sort_key=order)
     return commands
+
+
+@cache
+def _groups() -> "dict[str, Group]":
+    """The groups of commands by name: the same for each `app`, as a warning makes one while another runs."""
+    from cyclopts import Group
+
+    return {group: Group(group, sort_key=order) for order, (group, _) in enumerate(COMMANDS.values())}
 
 
 def _use_docstrings(commands: "App", arguments: list[str]) -> None:
