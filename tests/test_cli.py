@@ -20,7 +20,7 @@ from tqdm import tqdm
 from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.cli import COMMANDS, run
-from bertkit.cli.output import emit
+from bertkit.cli.output import emit, note
 from bertkit.errors import DataError
 from bertkit.tokenizer import train_vocabulary
 
@@ -526,6 +526,24 @@ def test_closed_pipe_is_not_an_error(tiny_model):
 def test_json_lines_have_no_nan(capsys: pytest.CaptureFixture) -> None:
     emit([{"pearson": float("nan"), "scores": [1.5, float("inf")], "text": "NaN"}])
     assert capsys.readouterr().out == '{"pearson": null, "scores": [1.5, null], "text": "NaN"}\n'
+
+
+def test_texts_cannot_control_a_terminal(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    emit([{"text": "a\x1b[2J b\nc", "score": 0.5}])
+    assert capsys.readouterr().out == "text      score\na[2J b c  0.5000\n"
+    note("skipped \x1b]0;title\x07.pdf")
+    assert run(["embed", "\x1b[2J.txt"]) == 2
+    assert capsys.readouterr().err == "skipped ]0;title.pdf\nbertkit: [2J.txt: no such file or folder\n"
+
+
+def test_warning_inside_a_command_of_a_group_is_one_line(tiny_model: str, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("the fox\nthe fox\nthe fox\nthe dog\n")
+    arguments = ["map", "texts.txt", "--out", "map.html", "--model", tiny_model]
+    command = [sys.executable, "-m", "bertkit", "inspect", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert result.returncode == 0 and (tmp_path / "map.html").is_file(), result.stderr
+    assert result.stderr.startswith("bertkit: Number of distinct clusters (2) found smaller than n_clusters (4)")
 
 
 @pytest.mark.full

@@ -166,7 +166,18 @@ def test_commands(tmp_path: Path, encoder: Path, capsys: pytest.CaptureFixture[s
     assert group["size"] == 2 and group["name"] == "and dull tedious"
     numbers = [json.loads(line) for line in output.read_text().splitlines()]
     assert [row["text"] for row in numbers] == lines and [row["cluster"] for row in numbers] == [None, 0, None, None, 0]
-    for wrong in (["pairs", *arguments, "--top", "0"], ["cluster", *arguments, "--num-clusters", "3"]):
+    for wrong, message in (
+        (["pairs", *arguments, "--top", "0"], "--top 0: expected an int of at least 1"),
+        (
+            ["cluster", *arguments, "--num-clusters", "3"],
+            "method communities finds the number of clusters itself: omit --num-clusters",
+        ),
+    ):
         assert run(wrong) == 2
         errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bertkit: ")]
-        assert len(errors) == 1
+        assert errors == [f"bertkit: {message}"]
+    (tmp_path / "texts.txt").write_text("warm\n\n\U0001f642\n")
+    assert run(["pairs", *arguments, "--min-score", "1.1"]) == 0
+    empty, unknown, none = capsys.readouterr().err.splitlines()
+    assert empty == "2 texts were empty, or have no known token" and unknown.startswith("1 of 11 tokens are unknown")
+    assert none == "3 texts have no pair with a cosine of at least 1.1"

@@ -19,6 +19,7 @@ import bertkit
 from bertkit.architectures.bert import BERT
 from bertkit.checkpoint import weights
 from bertkit.errors import BertkitError, CheckpointError, DataError
+from bertkit.words.opening import open_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -104,6 +105,21 @@ def test_folder_without_weights_config_or_tokenizer(folder: Path, originals: Fil
         refused(folder, message)
         (folder / name).write_bytes(originals[name])
     bertkit.load(folder)
+
+
+def test_weights_of_other_programs_are_named(folder: Path) -> None:
+    (folder / "onnx").mkdir()
+    (folder / "model.safetensors").rename(folder / "onnx" / "model.onnx")
+    refused(folder, "expected model.safetensors or its index, not onnx/model.onnx")
+    for name in ("config.json", "onnx/model.onnx"):  # not of word vectors
+        with pytest.raises(CheckpointError, match=f"{name} is a file: expected the model's folder"):
+            open_encoder(folder / name)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_pointer_of_a_clone_without_large_files(folder: Path, name: str) -> None:
+    (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 90868376\n")
+    refused(folder, f"{name} is a pointer of Git LFS.*run git lfs pull")
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 100, -1])

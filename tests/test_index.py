@@ -529,7 +529,7 @@ def test_metadata_that_cannot_be_stored_is_refused_before_any_work(
     with Index.open(tmp_path / "store", encoder) as index:
         for metadata, message in (
             ({"context": "mine"}, r"document 'b' has metadata 'context', which an index keeps for .*: rename it"),
-            ({"n": {"a": 1}}, "metadata 'n' is a dict: expected"),
+            ({"n": {"a": 1}}, "document 'b': metadata 'n' is a dict: expected"),
             ({1: "x", "b": "y"}, "metadata key 1: expected a str"),
         ):
             with pytest.raises(UsageError, match=message):
@@ -540,6 +540,7 @@ def test_metadata_that_cannot_be_stored_is_refused_before_any_work(
 def test_documents_of_another_type_are_refused() -> None:
     for id, text, message in (
         (5, "x", "document id 5: expected a str"),
+        ("", "x", "document id '': expected a str that is not empty"),
         ("a\0", "x", r"document id 'a\\x00' has a NUL character: remove it"),
         ("q", None, "document 'q': text is NoneType, expected str"),
     ):
@@ -618,9 +619,15 @@ def test_modes_filters_and_offsets(docs: Path, encoder: Path) -> None:
         ):
             with pytest.raises(UsageError, match=message):
                 index.search(**wrong)
+        with pytest.raises(UsageError, match="queries is a str"):
+            index.search_many("zebra")
+        with pytest.raises(UsageError, match=r"unknown extension '.csv', expected .parquet"):
+            index.export("passages.csv")
         for sources in (None, [None], 3, [b"x"]):
             with pytest.raises(UsageError, match=r"sources: .* is .*, expected a path or a Document"):
                 index.add(sources)  # pyrefly: ignore
+    with pytest.raises(UsageError, match="document 'a': text has a lone surrogate at character 1"):
+        bertkit.Document("a", "x\ud800")
     with pytest.raises(UsageError, match="document 'a': metadata is list, expected a dict"):
         bertkit.Document("a", "text", metadata=[])  # pyrefly: ignore
 
@@ -966,6 +973,39 @@ def test_answers_are_spans_of_documents(docs: Path, encoder: Path) -> None:
 
 
 @pytest.mark.full
+def test_search_says_why_nothing_is_found(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["index", "docs", "--store", "store", "--model", str(encoder)]) == 0
+    capsys.readouterr()
+    for arguments, code, said in (
+        (["cat", "--where", "source = x"], 0, "no passage fits the query and meets --where"),
+        (
+            ["the", "--mode", "lexical"],
+            0,
+            "no passage fits the query; the commonest words count only in quotation marks",
+        ),
+        (["a", "cat", "sat"], 2, "bertkit: not expected: cat sat; a text of several words needs quotation marks (see "),
+    ):
+        assert run(["search", *arguments, "--store", "store"]) == code
+        assert capsys.readouterr().err.startswith(said)
+
+
+def test_index_among_its_files_is_found_from_elsewhere(
+    docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(encoder, "model")
+    (docs / "store").mkdir()
+    with Index.open("docs/store", "model") as index:
+        for _ in range(2):
+            report = index.add(docs)
+            assert [(one.path, one.why) for one in report.skipped] == [("docs/store/", "the folder of an index")]
+        assert {one[0].partition("#")[0] for one in passages(index)} == {
+            "docs/cats.txt", "docs/fish.md", "docs/rows.jsonl"
+        }  # fmt: skip
+    monkeypatch.chdir(docs)
+    assert run(["search", "zebra", "--store", "store", "-k", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["document"] == "docs/cats.txt"
+
+
 def test_commands(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["index", "docs", "--store", "store", "--model", str(encoder)]
     assert run([*arguments, "--dry-run"]) == 0 and not Path("store").exists()

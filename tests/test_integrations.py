@@ -266,12 +266,17 @@ def test_mcp_tools(index: Index) -> None:
 
     async def use() -> None:
         async with mcp.Client(mcp_server(index)) as client:
+            assert client.server_info.version == bertkit.__version__
             assert {tool.name for tool in (await client.list_tools()).tools} == {"search", "get"}
             await check_tools(client)
             for arguments, reason in (
                 ({"query": "zebra", "k": 0}, "k=0: expected an int of at least 1"),
                 ({"query": " "}, "the query is empty: expected a few words, or a question"),
                 ({"query": "zebra", "where": {"kind": {"$like": 1}}}, "where.kind: unknown operator '$like', expected"),
+                (
+                    {"query": "zebra", "where": {"year": 2020}},
+                    "no passage has the metadata year; the keys are context, day, ",
+                ),
             ):
                 result = await client.call_tool("search", arguments)
                 assert result.is_error and reason in result.content[0].text

@@ -256,3 +256,15 @@ def test_long_words_stay_in_their_panels(opened: Callable[..., Any]) -> None:
     is_answered(page, "Similarity")
     heights = similarity.locator("tbody tr").evaluate_all("rows => rows.map((row) => row.clientHeight)")
     assert max(heights) < 90, heights
+
+
+def test_words_that_are_not_compared_are_said(opened: Callable[..., Any]) -> None:
+    page = opened(1440)
+    for title, field, text, said in (
+        ("Similarity", "texts", "🐈\n🐕", "2 tokens are unknown to the model ([UNK])."),
+        ("Search", "query", "cat axolotl", "No passage has: axolotl"),
+    ):
+        section = page.locator("section", has=page.locator(f"h2:text-is('{title}')"))
+        section.locator(f"[name={field}]").fill(text)
+        section.get_by_text("Show", exact=True).click()
+        section.get_by_text(said, exact=True).wait_for()

@@ -247,6 +247,7 @@ def test_passages_of_python_are_named_by_class_and_function(tmp_path: Path) -> N
         ("a.html", b"<meta charset='iso-8859-1'><p>\x93tea\x94", "“tea”", ""),  # as browsers do
         ("a.html", "<meta charset='nonsense'><p>é".encode(), "é", ""),
         ("a.xml", "<?xml version='1.0' encoding='gb2312'?>\n<a>茶\u9555</a>".encode("gb18030"), "<a>茶\u9555</a>", ""),
+        ("a.xml", "<?xml version='1.0' encoding='utf-16'?>\n<a>é</a>".encode(), "<a>é</a>", ""),  # it cannot be
         ("a.py", b"# -*- coding: latin-1 -*-\nx = '\xe9'", "x = 'é'", ""),
         ("a.tex", b"\\usepackage[latin1]{inputenc}\n\xe9", "é", ""),
         ("a.md", "<meta charset='koi8-r'> in text, é\n".encode(), "é", ""),  # no declaration

@@ -121,7 +121,7 @@ def test_opening_a_folder_without_store_raises(folder: Path) -> None:
         VectorStore.open(folder)
     folder.mkdir()
     (folder / "store.sqlite3").write_bytes(b"something else" * 100)
-    with pytest.raises(StoreError, match=r"not a database$"):
+    with pytest.raises(StoreError, match="not a database: restore a copy of the folder, or index"):
         VectorStore.open(folder)
     with pytest.raises(UsageError, match="not an empty folder"):
         VectorStore.create(folder, IDENTITY)

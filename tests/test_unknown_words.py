@@ -15,6 +15,7 @@ from bertkit.cli import run
 from bertkit.errors import UnknownWordsWarning
 from bertkit.finetuning.cross_validation import check_training_data
 from bertkit.inference import embed_sparse
+from bertkit.search.index import Index
 from bertkit.tasks import SequenceClassification, Similarity, TextExample, TextSet
 from bertkit.tokenizer.layout import Layout
 from bertkit.words.extraction import extract
@@ -182,6 +183,24 @@ def test_other_methods_warn() -> None:
         with pytest.warns(UnknownWordsWarning, match=rf"{number} of \d+ tokens are \[UNK\]") as caught:
             method()
         assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize("prompt", ["", "the "])
+def test_query_without_a_known_word_is_near_nothing(
+    encoder: Path, tmp_path: Path, prompt: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Index.open(tmp_path / "store", encoder, query_prompt=prompt, document_prompt="") as index:
+        index.add([bertkit.Document(text, text) for text in ("the cat", "\U0001f680", "ж")])
+        assert [len(index.search("cat", mode=mode)) for mode in ("hybrid", "dense")] == [3, 3]
+        assert [len(index.search("\U0001f642", mode=mode)) for mode in ("hybrid", "dense")] == [0, 0]
+        assert [one.document_id for one in index.search("ж")] == ["ж"]  # by its letter
+        found = index.search_many(["cat", "\U0001f642"], mode="dense")
+        assert [len(one) for one in found] == [3, 0]
+    assert run(["search", "\U0001f642", "--store", str(tmp_path / "store")]) == 0
+    noted = capsys.readouterr()
+    assert (
+        noted.out == "" and noted.err.startswith("1 texts were empty, or") and "no passage fits the query" in noted.err
+    )
 
 
 def test_commands_note_the_counts(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,6 +103,12 @@ def locate(name: str | Path) -> Path:
     )
 
 
+def lasting_name(name: str | Path) -> str:
+    """The name of a model for other working directories: the absolute path of a folder or file that exists."""
+    path = expanduser(name)
+    return os.path.abspath(path) if os.path.exists(path) else str(name)
+
+
 def hub_name(name: str | Path) -> str | None:
     """The name of a model on the hub; None for a folder, or another form of name."""
     if Path(expanduser(name)).is_dir():

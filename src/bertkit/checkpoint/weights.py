@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _MAX_HEADER_BYTES = 10_000_000
 _MAX_TENSORS = 100_000
 _OTHER_STATE = ("training_args", "optimizer", "scheduler", "rng_state", "scaler")
+_OTHER_WEIGHTS = (".safetensors", ".gguf", ".onnx", ".h5", ".msgpack", ".xml")
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
 
@@ -142,7 +143,10 @@ def _check_finite(tensor: StoredTensor, numbers: np.ndarray) -> None:
 def _read_header(file: Path) -> list[StoredTensor]:
     size = file.stat().st_size
     with open(file, "rb") as handle:
-        header_bytes = int.from_bytes(handle.read(8), "little")
+        start = handle.read(8)
+        if start == b"version ":
+            raise CheckpointError(f"{file} is a pointer of Git LFS, without weights: run git lfs pull in its folder")
+        header_bytes = int.from_bytes(start, "little")
         if size < 8 or header_bytes > size - 8:
             raise CheckpointError(f"{file} is truncated or not a safetensors file ({size} bytes): fetch it again")
         if header_bytes > _MAX_HEADER_BYTES:
@@ -184,7 +188,11 @@ def _entry(file: Path, name: str, entry: Any) -> tuple[int, int, StoredTensor]:
 def _no_safetensors(directory: Path) -> CheckpointError:
     pickled = pickled_files(directory)
     if not pickled:
-        return CheckpointError(f"{directory} holds no weights: expected model.safetensors or its index")
+        others = sorted(
+            str(path.relative_to(directory)) for path in directory.rglob("*") if path.suffix in _OTHER_WEIGHTS
+        )
+        given = f", not {', '.join(others[:3])}" if others else ""
+        return CheckpointError(f"{directory} holds no weights: expected model.safetensors or its index{given}")
     return CheckpointError(
         f"{directory} has its weights as a pickle ({pickled[0].name}), which can run any code when loaded, so it is "
         f"not read: convert it with bertkit convert {directory}, which reads only tensors and runs nothing"

@@ -13,11 +13,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Collection, Sequence
+from functools import cache
 from io import StringIO, TextIOWrapper
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from cyclopts import App, CycloptsError
+    from cyclopts import App, CycloptsError, Group
 
 COMMANDS = {  # name -> (group, summary); the file is named after the command
     "index": ("Search", "Index files and folders for search."),
@@ -67,7 +68,7 @@ _SHOWN = 4  # other commands in an error
 
 def app() -> "App":
     """The command line application; commands are imported when they run."""
-    from cyclopts import App, Group, Parameter
+    from cyclopts import App, Parameter
 
     from bertkit.cli.help_format import HangingFormatter
     from bertkit.version import __version__
@@ -81,11 +82,19 @@ def app() -> "App":
         default_parameter=Parameter(negative_iterable=()),  # no --empty-corpus beside --corpus
         suppress_keyboard_interrupt=False,
     )
-    groups = {group: Group(group, sort_key=order) for order, (group, _) in enumerate(COMMANDS.values())}
+    groups = _groups()
     for order, (name, (group, summary)) in enumerate(COMMANDS.items()):
         path = f"bertkit.cli.{name.replace('-', '_')}:command"
         commands.command(path, name=name, help=summary, group=groups[group], sort_key=order)
     return commands
+
+
+@cache
+def _groups() -> "dict[str, Group]":
+    """The groups of commands by name: the same for each `app`, as a warning makes one while another runs."""
+    from cyclopts import Group
+
+    return {group: Group(group, sort_key=order) for order, (group, _) in enumerate(COMMANDS.values())}
 
 
 def _use_docstrings(commands: "App", arguments: list[str]) -> None:
@@ -141,6 +150,8 @@ def options_in(message: str, options: Collection[str]) -> str:
     'labels are integers: name them with --label-names'
     >>> options_in("top_k=0: expected at least 1; snap_spans=True moves them", {"top_k", "snap_spans"})
     '--top-k 0: expected at least 1; --snap-spans moves them'
+    >>> options_in("2 more than max_length 4: see max_length.txt", {"max_length"})
+    '2 more than --max-length 4: see max_length.txt'
     """
 
     def option(match: re.Match[str]) -> str:
@@ -150,7 +161,11 @@ def options_in(message: str, options: Collection[str]) -> str:
         dashed = "no-" * (flag == "False") + name.replace("_", "-")
         return f"--{dashed} {value or ''}" if value or following not in ("", *".,;:)") else f"--{dashed}"
 
-    return re.sub(r"(?<![\w.-])([a-z]\w*)=(?:(True|False)\b|'([\w.+-]*)')?(?=(\S?))", option, message)
+    def bare(match: re.Match[str]) -> str:
+        return "--" + match[0].replace("_", "-") if match[0] in options else match[0]
+
+    message = re.sub(r"(?<![\w.-])([a-z]\w*)=(?:(True|False)\b|'([\w.+-]*)')?(?=(\S?))", option, message)
+    return re.sub(r"""(?<![\w./'"-])[a-z]\w*_\w+(?![\w/='"-]|\.\w)""", bare, message)
 
 
 def _as_command(message: str, arguments: list[str]) -> str:
@@ -208,6 +223,7 @@ def run(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     from cyclopts import CycloptsError
+    from cyclopts.exceptions import UnusedCliTokensError
 
     from bertkit.errors import BertkitError
     from bertkit.later import without_torch
@@ -225,7 +241,10 @@ def _run(arguments: list[str]) -> int:
         return _fail(_as_command(str(error), arguments))
     except CycloptsError as error:
         help_of = " ".join(["bertkit", *(error.command_chain or ())])
-        return _fail(_misplaced(commands, error) or f"{error} (see {help_of} --help)")
+        what = str(error)
+        if isinstance(error, UnusedCliTokensError):
+            what = f"not expected: {' '.join(error.unused_tokens or ())}; a text of several words needs quotation marks"
+        return _fail(_misplaced(commands, error) or f"{what} (see {help_of} --help)")
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # by rich, which prints help
             return 0
@@ -259,5 +278,7 @@ def _replace_closed_streams() -> None:
 
 
 def _fail(message: str) -> int:
-    print("bertkit: " + " ".join(message.split()), file=sys.stderr)
+    from bertkit.cli.output import plain
+
+    print("bertkit: " + plain(" ".join(message.split())), file=sys.stderr)
     return 2

@@ -70,8 +70,6 @@ def command(
     else:
         write_vectors(out, embedded)
         note(f"{out}: {report.num_texts} vectors")
-    if report.num_empty:
-        note(f"{report.num_empty} texts were empty, or have no known token")
     note_unknown(report)
     if report.num_texts_cut:
         note(

@@ -14,7 +14,6 @@ from cyclopts import Parameter
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import Device, emit, note
 from bertkit.errors import UsageError
-from bertkit.files.lines import extension
 from bertkit.files.whole_files import check_writable
 
 if TYPE_CHECKING:
@@ -151,9 +150,7 @@ def command(
         raise UsageError("--remove takes paths, --store and --dry-run: omit the other options")
     changes = changes_at(paths, store) if watch else ()
     if export is not None:
-        check_writable(export, *paths)
-        if extension(export) != ".parquet":
-            raise UsageError(f"{export}: unknown extension {export.suffix!r}, expected .parquet")
+        check_writable(export, *paths, endings=(".parquet",))
     report, num_passages = IndexReport(), 0
     if dry_run and is_new:
         preview(plan(None, paths, passages, column, files, report)[0], passages, report)

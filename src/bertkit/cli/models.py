@@ -125,7 +125,10 @@ def open_encoder(model: str, compute: Compute) -> "TextEncoder":
 
 
 def note_unknown(report: "InferenceReport") -> None:
-    """Print to stderr the number of tokens that the model does not know, if any."""
+    """Print to stderr the numbers of texts without a known token, and of tokens that the model does not know, if
+    any."""
+    if report.num_empty:
+        note(f"{report.num_empty} texts were empty, or have no known token")
     if report.num_unknown:
         note(
             f"{report.num_unknown} of {report.num_tokens} tokens are unknown to the model ([UNK] or without a vector): "

@@ -33,7 +33,6 @@ LabelNames = Annotated[
 SkipBad = Annotated[bool, Parameter(help="Skip rows that cannot be used, and count them.")]
 Device = Annotated[str, Parameter(help="auto, cpu, cuda or mps.")]
 
-_CONTROL = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
 _has_printed = False
 
 
@@ -59,15 +58,19 @@ def emit(rows: Iterable[dict[str, Any]], *, as_json: bool = False) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def plain(text: str) -> str:
+    """A text without control characters, which a terminal would obey."""
+    return re.sub(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", "", text)
+
+
 def bold(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """A text for a terminal with spans of its characters in bold, unless NO_COLOR is set, and without control
-    characters."""
+    """A `plain` text for a terminal with spans of its characters in bold, unless NO_COLOR is set."""
     start, end = ("", "") if os.environ.get("NO_COLOR") else ("\x1b[1m", "\x1b[0m")
     parts, before = list[str](), 0
     for first, last in spans:
-        parts += [_CONTROL.sub("", text[before:first]), start, _CONTROL.sub("", text[first:last]), end]
+        parts += [plain(text[before:first]), start, plain(text[first:last]), end]
         before = last
-    return "".join([*parts, _CONTROL.sub("", text[before:])])
+    return "".join([*parts, plain(text[before:])])
 
 
 def note(message: str) -> None:
@@ -75,7 +78,7 @@ def note(message: str) -> None:
     from tqdm import tqdm
 
     _set_printed()
-    tqdm.write(message, file=sys.stderr)
+    tqdm.write(plain(message), file=sys.stderr)
 
 
 def _set_printed() -> None:
@@ -90,4 +93,4 @@ def _cell(value: Any) -> str:
         return f"{value:.4f}"
     if isinstance(value, list | tuple):
         return " ".join(_cell(item) for item in value)
-    return str(value)
+    return re.sub(r"\s", " ", plain(str(value)))

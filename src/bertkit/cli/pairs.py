@@ -1,7 +1,8 @@
 """bertkit pairs"""
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, embed_texts
-from bertkit.cli.output import Column, InputFile, ModelName, emit
+from bertkit.cli.output import Column, InputFile, ModelName, emit, note
+from bertkit.errors import checked_count
 
 
 def command(
@@ -28,8 +29,11 @@ def command(
     """
     from bertkit.neighbors import top_pairs
 
+    checked_count("top", top)
     texts, vectors = embed_texts(input, column, model, compute)
     pairs = top_pairs(vectors, top, min_score=min_score)
+    if not len(pairs.scores):
+        note(f"{len(texts)} texts have no pair with a cosine of at least {min_score}")
     emit(
         {"text_a": texts[first], "text_b": texts[second], "score": score, "row_a": first, "row_b": second}
         for first, second, score in zip(*(values.tolist() for values in pairs), strict=True)

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 import bertkit
 from bertkit.cli.index import STORE
+from bertkit.cli.models import note_unknown
 from bertkit.cli.output import Device, bold, emit, note
 from bertkit.errors import checked_count
 
@@ -53,25 +54,30 @@ def command(
     rerank
         A cross-encoder, to rerank the first hundred passages.
     """
+    from bertkit.inference import InferenceReport
     from bertkit.search.filter_syntax import filter_of_condition
     from bertkit.search.filters import And
     from bertkit.search.index import Index
 
     condition = And(tuple(map(filter_of_condition, where))) if where else None
-    checked_count("--context", context, 0)
+    checked_count("context", context, 0)
     with Index.open(store, device="cpu" if mode == "lexical" else device) as index:
         if mode in ("hybrid", "dense") and not index.is_exact:
             note(f"{store} is scanned in 1 bit: by meaning, passages among the nearest can be missing")
         reranker = None if rerank is None else bertkit.load(rerank, device=device)
-        results = index.search(query, k, mode=mode, reranker=reranker, where=condition)
+        report = InferenceReport()
+        results = index.search(query, k, mode=mode, reranker=reranker, where=condition, report=report)
+        note_unknown(report)
+        report.warn_of_cuts("shorten them to compare them in full")
         if results.missing_keys:
             keys = ", ".join(index.keys()) or "none"
             note(f"no passage has the metadata {', '.join(results.missing_keys)}; the keys are {keys}")
         if results.missing:
             note(f"no passage has: {' '.join(results.missing)}")
-        elif not results and not results.missing_keys:
-            why = "the commonest words count only in quotation marks" if where is None else "or none meets --where"
-            note(f"no passage fits the query; {why}")
+        if not results and condition is not None and not results.missing_keys:
+            note("no passage fits the query and meets --where")
+        elif not results and not results.missing and not results.missing_keys:
+            note("no passage fits the query; the commonest words count only in quotation marks")
         if answer is not None:
             answers = index.answers_from(query, results, bertkit.load(answer, device=device))
             rows = [

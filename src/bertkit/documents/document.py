@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bertkit.documents.metadata import check_id
+from bertkit.documents.metadata import check_id, check_unicode
 from bertkit.errors import UsageError
 
 Heading = tuple[int, int, str]
@@ -31,9 +31,12 @@ class Document:
 
     def __post_init__(self) -> None:
         check_id("document id", self.id)
+        if not self.id:
+            raise UsageError("document id '': expected a str that is not empty")
         for name, text in (("text", self.text), ("title", self.title)):
             if not isinstance(text, str):
                 raise UsageError(f"document {self.id!r:.60}: {name} is {type(text).__name__}, expected str")
+            check_unicode(f"document {self.id!r:.60}: {name}", text)
         if not isinstance(self.metadata, Mapping):
             raise UsageError(f"document {self.id!r:.60}: metadata is {type(self.metadata).__name__}, expected a dict")
 

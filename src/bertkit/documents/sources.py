@@ -106,9 +106,12 @@ def _files_below(folder: Path, skipped: list[SkippedFile], options: FileOptions)
         folders[:] = [
             name for name in sorted(folders) if not name.startswith(".") and is_wanted(Path(parent, name), "/")
         ]
-        for path in (Path(parent, name) for name in folders):
+        for path in (Path(parent, name) for name in list(folders)):
             if os.path.islink(path):
                 skipped.append(SkippedFile(name_of(path), "links to folders are not followed: give the folder itself"))
+            elif (path / "store.sqlite3").is_file():
+                skipped.append(SkippedFile(f"{name_of(path)}/", "the folder of an index", is_excluded=True))
+                folders.remove(path.name)
         for path in (Path(parent, name) for name in sorted(files) if not name.startswith(".")):
             if options.include and not included.match_file(os.path.relpath(path, folder)):
                 skipped.append(SkippedFile(name_of(path), "not included", is_excluded=True))

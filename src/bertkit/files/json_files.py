@@ -36,6 +36,8 @@ def read_json_value(path: Path) -> Any:
         return None
     try:
         text = path.read_text(encoding="utf-8")
+        if text.startswith("version https://git-lfs"):
+            raise CheckpointError(f"{path} is a pointer of Git LFS, without content: run git lfs pull in its folder")
         value = json.loads(text)
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()  # a ValueError for one that is not half of a pair

@@ -3,5 +3,5 @@ mteb, Ray.
 
 Takes: a model, an index or a store.
 Gives: embeddings, stores, retrievers or tools of the framework.
-May import: errors, locate, checkpoint, inference, words, search, model.
+May import: version, errors, locate, checkpoint, inference, words, search, model.
 """

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bertkit.errors import BertkitError, DependencyError
+from bertkit.errors import BertkitError, DependencyError, UsageError
 from bertkit.model import Model
 from bertkit.search.filter_syntax import filter_of
 from bertkit.search.index import Index
 from bertkit.search.results import Result, result_of
+from bertkit.version import __version__
 
 try:
     from mcp.server.mcpserver import MCPServer
@@ -19,7 +20,7 @@ except ImportError:
 
 def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
     """A server with search tools for an index, and a tool "answer" if a question answering model is given."""
-    server = MCPServer("bertkit", instructions="Search indexed documents by words and meaning.")
+    server = MCPServer("bertkit", instructions="Search indexed documents by words and meaning.", version=__version__)
 
     @server.tool()
     @_with_reason()
@@ -31,6 +32,9 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
         {"year": {"$gte": 2021}, "kind": {"$in": ["a", "b"]}, "tags": {"$contains": "x"}}.
         """
         results = index.search(query, k, where=filter_of(where) if where else None)
+        if results.missing_keys:
+            keys = ", ".join(index.keys()) or "none"
+            raise UsageError(f"no passage has the metadata {', '.join(results.missing_keys)}; the keys are {keys}")
         return [_as_json(one) | {"score": one.score} for one in results]
 
     @server.tool()

@@ -29,7 +29,9 @@ class ModelPredictions(ModelRunners):
         if self.checkpoint.trained is None:
             has = ", ".join(self.checkpoint.parts.heads) or "none"
             has += " of several numbers" * (self.checkpoint.problem_type == "regression")  # of one: the task regression
-            raise MissingHeadError(f"this model was not trained for a task (its heads: {has}): fine-tune it first")
+            raise MissingHeadError(
+                f"this model was not trained for a task (its heads: {has}): choose one that was, or fine-tune it"
+            )
         return self.checkpoint.trained
 
     def change_task(self, **settings: Any) -> None:

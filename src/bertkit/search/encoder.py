@@ -8,6 +8,8 @@ import numpy as np
 from bertkit.checkpoint.content_hash import content_hash
 from bertkit.inference import InferenceReport
 from bertkit.inference.text_encoder import TextEncoder
+from bertkit.locate import lasting_name
+from bertkit.model import Model
 from bertkit.search.prompts import prompts_of
 from bertkit.search.records import Identity, Similarity
 from bertkit.words.opening import encoder_path, open_encoder
@@ -53,7 +55,7 @@ class Encoder(NamedTuple):
             prompts.document,
             settings.pooling,
             model.precision,
-            str(name),
+            lasting_name(name),
         )
         return cls(model, identity)
 
@@ -84,6 +86,12 @@ class Encoder(NamedTuple):
     def embed_document(self, texts: list[str], report: InferenceReport | None = None) -> np.ndarray:
         """As `embed_query`, with the prompt of documents."""
         return self._embed(texts, self.identity.document_prompt, report)
+
+    def are_unknown(self, texts: list[str]) -> np.ndarray:
+        """(num_texts,) bool: texts without a token that the model knows, which have one and the same vector."""
+        if not isinstance(self.model, Model):  # of a static encoder, that vector is zero
+            return np.zeros(len(texts), bool)
+        return self.model.tokenizer.encode_batch(texts).are_empty()
 
     def _embed(self, texts: list[str], prompt: str, report: InferenceReport | None) -> np.ndarray:
         normalize = True if self.identity.similarity == "cosine" else None  # None: as published

@@ -282,8 +282,8 @@ class Index:
                 scores of the first two, see `fuse_scores`: the ``k`` largest sums, exactly if `is_exact`; a code of the
                 query that up to fifty passages contain puts these first. With learned sparse vectors, or a model whose
                 vectors are compared by products, the first hundred of each ranking, or ``k``, are joined by reciprocal
-                rank fusion. A query whose vector is zero, as that of static vectors for
-                unknown words, is near no passage by meaning.
+                rank fusion. A query without a token that the model knows is near no passage
+                by meaning.
             plain: take the query as it is, for texts that were not written as queries: its quotation marks, - and file:
                 have no meaning.
             where: filter on the metadata of passages.
@@ -313,11 +313,15 @@ class Index:
         if mode not in get_args(Mode):
             raise UsageError(f"mode={mode!r}: expected one of {', '.join(map(repr, get_args(Mode)))}")
         k = checked_count("k", k)
+        if isinstance(queries, str):
+            raise UsageError(f"queries is a str ({queries!r:.40}): expected several, such as [query]")
         vectors, identity, has_words = None, None, mode in ("hybrid", "lexical")
         every = [Query.checked(query, plain=plain or not has_words) for query in queries]
         if mode in ("hybrid", "dense"):
             with self.store.expected():
-                vectors = self.encoder.embed_query([asked.text for asked in every], report)
+                texts = [asked.text for asked in every]
+                vectors = self.encoder.embed_query(texts, report)
+                vectors[self.encoder.are_unknown(texts)] = 0
                 identity = self.encoder.identity
         with self.store.snapshot() as snapshot:
             return results_of(every, k, where, snapshot, self._tables, mode, vectors, identity, reranker)

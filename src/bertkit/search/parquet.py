@@ -15,7 +15,7 @@ import numpy as np
 
 from bertkit.errors import DataError, DependencyError
 from bertkit.files.tables import open_parquet
-from bertkit.files.whole_files import whole_file
+from bertkit.files.whole_files import check_writable, whole_file
 from bertkit.search.filters import Filter
 from bertkit.search.records import Identity, Record
 from bertkit.search.store.vector_store import VectorStore
@@ -31,9 +31,10 @@ def export_parquet(store: VectorStore, path: str | Path, where: Filter | None = 
         where: write only records that match.
 
     Raises:
-        UsageError: no such folder.
+        UsageError: no such folder, or another extension.
         DependencyError: pyarrow is not installed.
     """
+    check_writable(Path(path), endings=(".parquet",))
     return write_records(path, store.records(where), store.identity)
 
 

@@ -65,7 +65,10 @@ def _metadata_of(document: Document) -> dict[str, Value]:
             f"document {document.id!r} has metadata {CONTEXT!r}, which an index keeps for the title and headings above "
             "each passage: rename it"
         )
-    return stored_metadata(document.metadata)
+    try:
+        return stored_metadata(document.metadata)
+    except UsageError as error:
+        raise UsageError(f"document {document.id!r:.60}: {error}") from None
 
 
 def without_zeros(records: Iterable[Record], identity: Identity, skipped: list[SkippedFile]) -> Iterator[Record]:

@@ -152,7 +152,7 @@ def share_pass(queries: Sequence[RankedQuery], k: int) -> None:
     for one in queries:
         if one.vector is None:
             continue
-        if one.vector.any() or one.snapshot.identity.similarity != "cosine":
+        if one.vector.any():
             by_filter.setdefault(id(one.where), []).append(one)
         else:
             one.nearest[one.num_nearest(k)] = _NONE  # without a known word

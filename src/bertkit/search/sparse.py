@@ -16,6 +16,7 @@ import numpy as np
 
 from bertkit.checkpoint.content_hash import content_hash
 from bertkit.errors import UsageError
+from bertkit.locate import lasting_name
 from bertkit.search.impacts import LARGEST_COUNT, ImpactIndex, Terms, View
 from bertkit.search.store.snapshot import Snapshot
 
@@ -45,7 +46,7 @@ class SparseIndex(ImpactIndex):
         scale: int | None = None,
     ) -> None:
         super().__init__(folder, "sparse_bag", "sparse")
-        self.model_name, self._device, self._given_scale = str(name), device, scale
+        self.model_name, self._device, self._given_scale = lasting_name(name), device, scale
         self.model_hash = model_hash or _hash_of(name)
 
     @classmethod

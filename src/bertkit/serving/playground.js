@@ -7,6 +7,8 @@ const make = (name, properties = {}, ...children) => {
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 const percent = (value) => (100 * value).toFixed(1) + "\u00a0%";
 
+let counts = new Headers();  // of the last answer
+
 async function ask(path, body) {
   const headers = { "content-type": "application/json" };
   const key = document.getElementById("key").value;
@@ -17,6 +19,7 @@ async function ask(path, body) {
     .catch(() => failed("The server does not answer: see whether it still runs."));
   if (response.status === 401) failed("The server asks for an API key: enter it above.");
   const answer = await response.json().catch(() => failed(`Status ${response.status}, without a reason in JSON.`));
+  counts = response.headers;
   return response.ok ? answer : failed(answer.error?.message ?? answer.error ?? `Status ${response.status}.`);
 }
 
@@ -165,10 +168,11 @@ const served = new Map(), PANELS = [
     } },
   { title: "Search", kind: "search", fields: [["query", "Query", "How do I resume a run?"]],
     async run(store, { query }) {
-      const { results } = await ask("/search", { query, k: 5 });
-      if (!results.length) return make("p", {}, "No results.");
-      return make("ol", {}, ...results.map(({ document, context, snippet }) => make("li", {}, snippet.text,
-        make("div", { className: "soft" }, `${document}, ${snippet.start} to ${snippet.end}. ${context}`))));
+      const { results, missing } = await ask("/search", { query, k: 5 });
+      const lacking = missing.length ? make("p", {}, `No passage has: ${missing.join(" ")}`) : "";
+      if (!results.length) return make("div", {}, lacking, make("p", {}, "No results."));
+      return make("div", {}, lacking, make("ol", {}, ...results.map(({ document, context, snippet }) => make("li", {}, snippet.text,
+        make("div", { className: "soft" }, `${document}, ${snippet.start} to ${snippet.end}. ${context}`)))));
     } },
 ];
 
@@ -190,6 +194,9 @@ function panel(number, { title, kind, fields, run }, models) {
     let result;
     try {
       result = await run(choice.value, Object.fromEntries(inputs.map((input) => [input.name, input.value])));
+      const lost = [["unknown", "are unknown to the model ([UNK])"], ["cut", "were cut: a text is too long"]];
+      result = make("div", {}, result, ...lost.filter(([name]) => counts.has("x-tokens-" + name)).map(([name, what]) =>
+        make("p", { className: "soft" }, `${counts.get("x-tokens-" + name)} tokens ${what}.`)));
     } catch (error) {
       result = make("p", { className: "error" }, error.message);
     }

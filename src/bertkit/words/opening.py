@@ -41,7 +41,8 @@ def encoder_path(name: str | Path) -> Path:
         CheckpointError: no such model.
     """
     path = Path(expanduser(name))
-    return path if path.is_file() else locate(name)
+    is_of_a_model = path.suffix in (".safetensors", ".gguf", ".onnx") or (path.parent / "config.json").is_file()
+    return path if path.is_file() and not is_of_a_model else locate(name)
 
 
 def open_encoder(name: str | Path, *, precision: str = "float32", device: str = "auto") -> Model | StaticEncoder:

@@ -156,10 +156,12 @@ class Reading:
 
 
 def _codec(name: str) -> str:
-    """The codec for a declared encoding, "" if there is none."""
+    """The codec for a declared encoding; "" if there is none, or the declaration cannot be written in it, as in UTF-16
+    without a byte order mark."""
     try:
-        b" ".decode(name)  # refuses codecs that are not of text
-    except (LookupError, UnicodeError):
+        if name.encode().decode(name) != name:
+            return ""
+    except (LookupError, UnicodeError):  # the first also for codecs that are not of text
         return ""
     codec = codecs.lookup(name).name
     return _SUPERSETS.get(codec, codec)

@@ -15,7 +15,7 @@ from typing import Any
 
 from bertkit.corpus.texts import surrogate_in, text_column, text_of
 from bertkit.documents.document import Document
-from bertkit.documents.metadata import Value, stored_value
+from bertkit.documents.metadata import Value, check_key, stored_value
 from bertkit.documents.readers import reading as limits
 from bertkit.documents.readers.html_text import html_text
 from bertkit.documents.readers.reading import Reading
@@ -135,6 +135,7 @@ def _metadata(values: Mapping[str, Any], left_out: set[str]) -> dict[str, Value]
         if not name or value is None or value == "" or value != value:  # NaN
             continue
         with suppress(UsageError):
+            check_key(name)
             stored = stored_value(name, value)
             if len(str(stored)) <= _LONGEST_VALUE:
                 metadata[_OF_BERTKIT.sub(r"\g<0>_", name)] = stored

@@ -202,4 +202,6 @@ def _explained(folder: Path, outcome: str = "") -> Iterator[None]:
     except sqlite3.IntegrityError:
         raise
     except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            outcome += ": restore a copy of the folder, or index the documents into a new one"
         raise StoreError(f"{folder}: {error}{outcome}") from error
