@@ -1,6 +1,7 @@
 """Shared fixtures: no network, one thread for tiny models, the data next to the repository."""
 
 import ctypes
+import gc
 import os
 import re
 import signal
@@ -25,6 +26,15 @@ PASSED = "bertkit/passed"
 _passed: list[str] = []
 
 ONLY_FULL = re.compile(r"^pytestmark = \[?pytest\.mark\.full\b", re.MULTILINE)
+
+
+os.fsync = os.fstat  # checks a handle without waiting for the disk: tests end processes, not machines
+gc.disable()  # while modules are imported: what they make stays, and searching it took half of the time
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # its searches leave out what is here already
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

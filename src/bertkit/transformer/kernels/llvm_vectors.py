@@ -1,6 +1,7 @@
 """Building blocks of `vectors`: sixteen float32 as a numba type, and LLVM code for it."""
 
 import platform
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -45,6 +46,7 @@ STORED = {  # element type -> vector type of sixteen, bytes per element
 }
 
 
+@cache  # LLVM is asked for some tenths of a millisecond
 def has_wide_registers(feature: str = "avx512f") -> bool:
     """Whether numba compiles for a processor with AVX-512, or another part of it."""
     context: Any = cpu_target.target_context
