@@ -41,7 +41,7 @@ def encoder_path(name: str | Path) -> Path:
         CheckpointError: no such model.
     """
     path = Path(expanduser(name))
-    is_of_a_model = path.suffix in (".safetensors", ".gguf", ".onnx") or (path.parent / "config.json").is_file()
+    is_of_a_model = path.suffix in (".safetensors", ".gguf", ".onnx", ".json")
     return path if path.is_file() and not is_of_a_model else locate(name)
 
 
