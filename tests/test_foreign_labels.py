@@ -581,3 +581,8 @@ def test_lines_with_tabs_that_are_texts_are_noted(write):
         assert [one.text for one in read(path, bad_rows=bad)] == ["the cat\tpos", "the dog\tneg"]
         assert bad.noted() == [f"{path}: {WITH_TABS}"]
     assert next(iter(read_labeled_texts(path, None, columns={"text": "1"}))).text == "the cat"
+
+
+def test_a_separator_without_characters_is_refused(write):
+    with pytest.raises(UsageError, match="label_separator='': expected the characters between two labels"):
+        list(read_labeled_texts(write("a.csv", "text,labels\na,x\n"), "set", label_separator=""))

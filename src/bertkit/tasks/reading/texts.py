@@ -126,6 +126,8 @@ def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, s
             table.require("label", name, ())
     else:
         chosen["label"] = table.require("label", chosen.get("label"), LABELS[kind])
+    if chosen["label"] in (chosen["text"], chosen.get("pair")):
+        raise DataError(f"{table.path}: the label and a text are in {chosen['label']!r}: choose two columns")
     return chosen
 
 
