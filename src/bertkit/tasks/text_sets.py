@@ -146,8 +146,9 @@ class OfTextSets(TextTask):
         return {name: value / max(number, 1) for name, value in zip(self._metrics, values, strict=True)}
 
     def choices_for(self, train: Sequence[TextSet]) -> Iterator[str]:
-        """As `TextTask.choices_for`: also the objectives."""
-        yield f"objective {', '.join(self.all_objectives)}"
+        """As `TextTask.choices_for`: also the objectives, and what the rows have."""
+        negatives = sum(bool(row.negatives) for row in train)
+        yield f"objective {', '.join(self.all_objectives)}: {len(train):,} rows, {negatives:,} of them with negatives"
         yield from super().choices_for(train)
 
     def card_facts(self) -> dict[str, Any]:
