@@ -16,7 +16,14 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import bertkit
-from bertkit import SentenceEncoder, SequenceClassifier, SequenceRegressor
+from bertkit import (
+    MultipleChoiceClassifier,
+    QuestionAnswerer,
+    SentenceEncoder,
+    SequenceClassifier,
+    SequenceRegressor,
+    TokenClassifier,
+)
 from bertkit.errors import CheckpointError, DataError, UsageError
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()
@@ -311,3 +318,21 @@ def test_texts_that_cannot_be_used_are_skipped_if_asked(encoder: Path, tmp_path:
     assert estimator.classes_.tolist() == ["x", "y"] and estimator.predict_proba(["a cat"]).shape == (1, 2)
     assert estimator.get_params()["skip_bad"] and clone(estimator).skip_bad
     assert "3 rows could not be used" in estimator.model_.trained.card
+
+
+@pytest.mark.parametrize(
+    ("estimator", "texts", "labels"),
+    [
+        (SequenceClassifier, ["the cat", "the dog", None], ["a", "b", "a"]),
+        (TokenClassifier, [["cat"], ["dog"], ["cat", ""]], [["O"], ["X"], ["O", "X"]]),
+        (QuestionAnswerer, [("who", "the cat")] * 2 + [("who", None)], ["cat"] * 3),
+        (MultipleChoiceClassifier, [("who", ["a", "b"])] * 2 + [(None, ["a", "b"])], [0, 1, 0]),
+        (SentenceEncoder, ["the cat", "the dog", None], None),
+    ],
+)
+def test_an_input_of_another_type_is_named_by_its_index(encoder, estimator, texts, labels):
+    made = estimator(encoder, **FAST)
+    with pytest.raises(UsageError, match=r"^(text|row) 2: an example is "):
+        made.fit(texts) if labels is None else made.fit(texts, labels)
+    with pytest.raises(UsageError, match=r"^input 2: a text is NoneType"):
+        bertkit.load(encoder).embed(["the cat", "the dog", None])

@@ -423,6 +423,11 @@ def test_a_folder_without_a_row_that_can_be_used_says_why(write):
         list(read_tagged(folder, bad_rows=BadRows(skip=True)))
 
 
+def test_data_says_what_is_wrong_with_columns_of_tags(write, capsys):
+    assert run(["data", str(write("a.conll", "Ada B-PER\n")), "--columns", "tag=9"]) == 2
+    assert "no column '9' for the tag: expected a number, of 2 columns" in capsys.readouterr().err
+
+
 def test_data_says_why_tasks_before_the_one_that_is_shown_are_not(write, capsys):
     assert run(["data", str(write("a.csv", "text,label,sentiment\na,1,x\nb,0,y\n"))]) == 0
     assert "sequence-classification: " in (error := capsys.readouterr().err)

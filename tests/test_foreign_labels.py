@@ -1,6 +1,7 @@
 """Tags and labels as people write them: read right, or refused with the reason; every guess is a note."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from bertkit import Tokenizer, load
 from bertkit.advice import spelled_alike
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
+from bertkit.files.labeled_tables import WITH_TABS
 from bertkit.files.lines import read_lines
 from bertkit.finetuning.advice import on_rows
 from bertkit.tasks import ExampleFile, SequenceClassification, TextExample, TokenClassification
@@ -508,10 +510,13 @@ def test_labels_of_spans_are_stripped(write):
         list(read_tagged(write("b.jsonl", json.dumps({"text": "Ada ran", "spans": [[0, 3, " "]]}))))
 
 
+BOM = "\ufeff"
+
+
 @pytest.mark.parametrize("header", ["token\ttag\n", "Word NER\n", "\ufeffTokens\tLabels\r\n"])
 def test_a_header_of_a_conll_file_is_no_word(write, header):
     bad = BadRows()
-    (one,) = read_tagged(write("a.conll", f"{header}word\tNOUN\ntag\tNOUN\n"), bad_rows=bad)
+    (one,) = read_tagged(write("a.conll", f"{header}word\tNOUN\n{header.removeprefix(BOM)}tag\tNOUN\n"), bad_rows=bad)
     assert (one.text, one.tags) == ("word tag", ("NOUN", "NOUN"))
     assert any("the first line was read as a header: " in sentence for sentence in bad.noted())
 
@@ -570,3 +575,17 @@ def test_names_of_labels_are_not_ignored(write):
 def test_an_empty_set_of_python_is_no_label(write):
     path = write("a.csv", "text,labels\na,\"{'x', 'y'}\"\nb,set()\n")
     assert [one.label for one in read_labeled_texts(path, "set")] == [("x", "y"), ()]
+
+
+def test_lines_with_tabs_that_are_texts_are_noted(write):
+    path = write("a.txt", "the cat\tpos\nthe dog\tneg\n")
+    for read in (partial(read_labeled_texts, kind=None), partial(read_tagged, labeled=False)):
+        bad = BadRows()
+        assert [one.text for one in read(path, bad_rows=bad)] == ["the cat\tpos", "the dog\tneg"]
+        assert bad.noted() == [f"{path}: {WITH_TABS}"]
+    assert next(iter(read_labeled_texts(path, None, columns={"text": "1"}))).text == "the cat"
+
+
+def test_a_separator_without_characters_is_refused(write):
+    with pytest.raises(UsageError, match="label_separator='': expected the characters between two labels"):
+        list(read_labeled_texts(write("a.csv", "text,labels\na,x\n"), "set", label_separator=""))

@@ -288,6 +288,12 @@ def test_bad_rows_are_errors_or_skipped(write, name, content, kind, message):
         ("a.csv", "text,label\na,b\n", {"text": "1", "label": "2"}, "line 1 is a header: choose columns by name "),
         ("a.csv", "text,label\na,b\ntext,label\n", {}, "line 3 repeats the header, as in joined files: remove it"),
         ("a.csv", "text,label\na,b\n\ufefftext,label\n", {}, "line 3 repeats the header"),
+        (
+            "a.csv",
+            "text,label\na,b\n",
+            {"label": "text"},
+            "a.csv: the label and a text are in 'text': choose two columns",
+        ),
         ("a.csv", "text,text,label\na,b,c\n", {}, "line 1 names the column 'text' twice: rename or remove one"),
         ("a.csv", b"text,l\xffbel\n", {}, "line 1: byte 6 is not UTF-8"),
     ],

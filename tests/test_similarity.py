@@ -714,3 +714,15 @@ def test_finetune_with_a_guide(encoder: Path, tmp_path: Path, capsys: pytest.Cap
     assert code == 0, printed
     logged = [json.loads(line) for line in (tmp_path / "out/run/metrics.jsonl").read_text().splitlines()]
     assert all(line["masked_per_row"] > 0 for line in logged if line["event"] == "step")
+
+
+def test_a_run_says_what_it_learns_from(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("anchor,positive,negative1\na,b,c\nd,e,\n")
+    rows = list(read_text_sets(path))
+    assert [row.negatives for row in rows] == [("c",), ()]
+    said = list(Similarity.of_examples(rows, {}).choices_for(rows))
+    assert said == ["objective in-batch: 2 rows, 1 of them with negatives"]
+    rows = [TextSet("a"), TextSet("b"), TextSet("c")]
+    *_, said = Similarity.of_examples(rows, {}).choices_for(rows)
+    assert said == "3 of 3 rows are single texts, each its own positive with another dropout mask"

@@ -87,11 +87,11 @@ def command(
             continue
         break
     else:
-        likely = _likely(errors) or errors
+        likely = _likely(errors) or [error for error in errors if ": columns: unknown" not in error] or errors
         reason, number = Counter(error.partition(": ")[2] for error in likely).most_common(1)[0]
         if task is not None or (number > 1 and 2 * number > len(likely)):  # the fault of the file
             raise DataError(reason)
-        reason = next((error for error in likely if error.startswith(_GUESSED[2])), likely[0])
+        reason = next((error for error in likely if error.startswith(_GUESSED[2])), likely[-1])
         raise DataError(f"{file} cannot be read for any task; {reason}; --task says why it is not for another one")
     form = format_of(file)
     is_read_as_form = form is not None and (str(file), f"read as {form.name}") in bad_rows.notes

@@ -33,6 +33,9 @@ from bertkit.files.tables import (
     parquet_rows,
 )
 
+WITH_TABS = "lines with tabs are one text each: choose columns by number if it is a table, or name a CoNLL file .conll"
+"""A note on a txt file without columns."""
+
 
 @dataclass(frozen=True)
 class Table:

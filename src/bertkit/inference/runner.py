@@ -228,7 +228,7 @@ def encoded_chunks(
     """
     check_items(items)
     with bar_of(items, doing, unit, progress) as bar:
-        for chunk in chunks(map(read, items) if read else items, num_characters, most):
+        for chunk in chunks(items, num_characters, most, read):
             encodings = encode(chunk, report.num_texts)
             report.add(encodings, len(chunk))
             yield chunk, encodings, bar
@@ -288,19 +288,28 @@ def text_length(text: str) -> int:
 
 
 def chunks(
-    items: Iterable[Item], num_characters: Callable[[Item], int], most: int | None = None
+    items: Iterable[Item],
+    num_characters: Callable[[Item], int],
+    most: int | None = None,
+    read: Callable[[Any], Item] | None = None,
 ) -> Iterator[list[Item]]:
     """Lists of items of bounded size, so that memory does not grow with the number of items.
 
+    Args:
+        read: called with each item first.
+
     Raises:
-        UsageError: a table instead of items.
+        UsageError: a table instead of items, or an item that is wrong, with its index.
     """
     check_items(items)
     chunk: list[Item] = []
     characters = 0
-    for item in items:
-        chunk.append(item)
-        characters += num_characters(item)
+    for index, item in enumerate(items):
+        try:
+            chunk.append(item if read is None else read(item))
+            characters += num_characters(chunk[-1])
+        except UsageError as error:
+            raise UsageError(f"input {index}: {error}") from None
         if len(chunk) >= (most or _ITEMS_AT_A_TIME) or characters >= _CHARACTERS_AT_A_TIME:
             yield chunk
             chunk, characters = [], 0

@@ -16,7 +16,7 @@ import numpy as np
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import TaughtText
+from bertkit.tasks.examples import TaughtText, other_input
 from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
 from bertkit.tasks.reading.texts import read_labeled_texts
 from bertkit.tasks.task import Option, TextTask
@@ -100,7 +100,7 @@ class Alignment(TextTask):
         if isinstance(item, TaughtText):
             return item
         if not isinstance(item, str):
-            raise UsageError(f"an example is {item!r:.80}: expected a text")
+            raise other_input(item, "a text", location)
         return TaughtText(item, None if label is None else np.asarray(label, np.float32), location)
 
     def labeled(self, examples: Sequence[TaughtText], encodings: Encodings) -> LabeledEncodings:

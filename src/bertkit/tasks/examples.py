@@ -324,6 +324,11 @@ def encode_sequences(
     return replace(encodings, text_index=np.array(example_of, encodings.text_index.dtype)[encodings.text_index])
 
 
+def other_input(item: Any, expected: str, location: str) -> UsageError:
+    """The error for a caller's input that is no example of a task."""
+    return UsageError(f"{f'{location}: ' if location else ''}an example is {item!r:.80}: expected {expected}")
+
+
 def digest_of(examples: Sequence[Any]) -> str:
     """Digest of examples, independent of their location."""
     digest = hashlib.sha256()

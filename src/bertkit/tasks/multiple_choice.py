@@ -19,7 +19,7 @@ from bertkit.batch import LabeledEncodings
 from bertkit.errors import UsageError
 from bertkit.tasks.cross_entropy import ClassLoss
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import ChoiceQuestion, Sequences
+from bertkit.tasks.examples import ChoiceQuestion, Sequences, other_input
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.reading.choices import read_choices
 from bertkit.tasks.sentence_vectors import OnSentenceVectors
@@ -86,7 +86,7 @@ class MultipleChoice(OnSentenceVectors):
         if isinstance(item, ChoiceQuestion):
             return item
         if not (isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], str)):
-            raise UsageError(f"an example is {item!r:.80}: expected a question and its choices")
+            raise other_input(item, "a question and its choices", location)
         context, choices = item[0], item[1].tolist() if hasattr(item[1], "tolist") else item[1]  # an array
         if isinstance(choices, str) or not choices or not all(isinstance(choice, str) for choice in choices):
             raise UsageError(f"choices are {choices!r:.80}: expected a list of strs")

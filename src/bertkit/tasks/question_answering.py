@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 import numpy as np
 
 from bertkit.batch import LabeledBatch, LabeledEncodings
-from bertkit.errors import UsageError
 from bertkit.later import F
 from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import Question
+from bertkit.tasks.examples import Question, other_input
 from bertkit.tasks.field_types import Range
 from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
 from bertkit.tasks.reading.questions import read_questions
@@ -148,7 +147,7 @@ class QuestionAnswering(TextTask):
         if isinstance(item, Question):
             return item
         if not (isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(text, str) for text in item)):
-            raise UsageError(f"an example is {item!r:.80}: expected a question and its context, two strs")
+            raise other_input(item, "a question and its context, two strs", location)
         question = Question(*item, location=location)
         return question if label is None else replace(question, answers=_given_answers(question, label))
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from bertkit.errors import UsageError
-from bertkit.tasks.examples import TaggedText
+from bertkit.tasks.examples import TaggedText, other_input
 from bertkit.tasks.tags import spell
 from bertkit.tasks.words import Words, entities_of_spans, joined, words_of
 
@@ -31,7 +30,7 @@ def tagged_text(
             raise TaggedText(item, location=location).error(results.problem.removeprefix(": "))
         return TaggedText(item, spans, tuple(spell(results.entities, len(spans), "BIO")), location)
     if not isinstance(item, Sequence) or not all(isinstance(word, str) and word for word in item):
-        raise UsageError(f"an example is {item!r:.80}: expected a str, or a list of words")
+        raise other_input(item, "a str, or a list of words", location)
     text, spans = joined(item)
     if label is not None and not (isinstance(label, list | tuple) and all(isinstance(tag, str) for tag in label)):
         problem = f"its tags are {label!r:.60}: expected a list of strs, one for each word"

@@ -14,7 +14,7 @@ import numpy as np
 from bertkit.errors import DataError, UsageError
 from bertkit.later import torch
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import TextSet
+from bertkit.tasks.examples import TextSet, other_input
 from bertkit.tasks.loss import Loss
 from bertkit.tasks.losses import BatchLoss
 from bertkit.tasks.losses.loss import RowKind
@@ -146,8 +146,9 @@ class OfTextSets(TextTask):
         return {name: value / max(number, 1) for name, value in zip(self._metrics, values, strict=True)}
 
     def choices_for(self, train: Sequence[TextSet]) -> Iterator[str]:
-        """As `TextTask.choices_for`: also the objectives."""
-        yield f"objective {', '.join(self.all_objectives)}"
+        """As `TextTask.choices_for`: also the objectives, and what the rows have."""
+        negatives = sum(bool(row.negatives) for row in train)
+        yield f"objective {', '.join(self.all_objectives)}: {len(train):,} rows, {negatives:,} of them with negatives"
         yield from super().choices_for(train)
 
     def card_facts(self) -> dict[str, Any]:
@@ -165,7 +166,7 @@ class OfTextSets(TextTask):
             return item
         texts = [item] if isinstance(item, str) else item
         if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str) for text in texts):
-            raise UsageError(f"an example is {item!r:.80}: expected a text, or a text with a positive and negatives")
+            raise other_input(item, "a text, or a text with a positive and negatives", location)
         if label is not None and (not isinstance(label, Real | np.bool_) or len(texts) != 2):
             raise UsageError(f"an example with the score {label!r:.40} has {len(texts)} texts: expected a pair")
         score = None if label is None else float(label)

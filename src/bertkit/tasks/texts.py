@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bertkit.batch import LabeledEncodings
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError
 from bertkit.tasks.example_file import ExampleFile
-from bertkit.tasks.examples import Sequences, TextExample
+from bertkit.tasks.examples import Sequences, TextExample, other_input
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.reading.labels import LabelKind
 from bertkit.tasks.reading.texts import check_label_columns, read_labeled_texts
@@ -57,8 +57,7 @@ class OfTexts(JudgedTask, OnSentenceVectors):
             return TextExample(item, label=cls._label(label), location=location)
         if isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(text, str) for text in item):
             return TextExample(*item, label=cls._label(label), location=location)
-        where = f"{location}: " if location else ""
-        raise UsageError(f"{where}an example is {item!r:.80}: expected a str, or a pair of them")
+        raise other_input(item, "a str, or a pair of them", location)
 
     @classmethod
     def _label(cls, label: Any) -> Any:

@@ -49,7 +49,7 @@ def conll_items(
         lines = list(opened)  # all of them decide which are comments
     if lines and (first := _fields(lines[0].text.lower()))[:1] and {first[0].strip(), first[-1].strip()} < _HEADER:
         note(f"the first line was read as a header: {lines[0].content}")
-        del lines[0]
+        lines = [line for line in lines if line.content != lines[0].content]  # also where files were joined
     layout = _layout(lines, columns, note, is_conllu=extension(path) == ".conllu")
     if layout.num_comments:
         note(f"lines with # at their start were read as comments: {layout.num_comments:,}")

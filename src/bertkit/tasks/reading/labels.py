@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from bertkit.errors import UsageError
 from bertkit.files import BadRow
 from bertkit.files.labeled_tables import named_classes, unknown_label, whole_number
 from bertkit.tasks.examples import Label
@@ -42,6 +43,9 @@ class LabelsOfFile:
 
     Attributes:
         notes: what was guessed, with the number of rows, or 0.
+
+    Raises:
+        UsageError: a separator without characters.
     """
 
     def __init__(
@@ -69,6 +73,8 @@ class LabelsOfFile:
         self._has_bits = kind == "set" and class_names is not None and _are_bits(values, len(class_names))
         if self._has_bits:
             self.notes["labels are lists of 0 and 1, one for each of the names"] = 0
+        if label_separator == "":
+            raise UsageError("label_separator='': expected the characters between two labels")
         self._separator = label_separator
         if kind == "set" and label_separator is None:
             self._separator = self._found_separator([value for value in values if isinstance(value, str)])

@@ -13,6 +13,7 @@ from typing import Any
 from bertkit.errors import UsageError
 from bertkit.files import BadRow, BadRows, extension, location
 from bertkit.files.labeled_tables import (
+    WITH_TABS,
     Table,
     check_roles,
     id_of,
@@ -206,6 +207,8 @@ def _items(source: _Source) -> Iterator[Item]:
     if not labeled and (str(path) == "-" or (suffix == ".txt" and ".conll" not in Path(path).suffixes)):
         with open_lines(path) as lines:
             for row in map(text_row, lines):
+                if "\t" in row.values["text"]:
+                    source.note(WITH_TABS)
                 yield Item(row.line, row.values["text"], problem=row.problem)
     elif (
         suffix in (".jsonl", ".parquet", ".json", ".ndjson")

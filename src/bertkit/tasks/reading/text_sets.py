@@ -26,7 +26,7 @@ SCORES = (*LABELS["number"], "is_duplicate", "Quality", "same")
 _TEXT_SCORES = ("scores", "teacher_scores")
 NEXT = "next"
 """Used instead of a column of positives: the positive of a paragraph is the next paragraph."""
-_NEGATIVE = re.compile(r"negatives?(_\d+)?")
+_NEGATIVE = re.compile(r"negatives?(_?\d+)?")
 _KNOWN = {*TEXTS, *(name for pair in PAIRS for name in pair), *SCORES}
 
 
@@ -37,7 +37,7 @@ def read_text_sets(
 
     Args:
         path: csv, tsv, jsonl or parquet; txt and "-", standard input, have a text on each line. Columns named negative,
-            negative_1, ... hold negatives; in jsonl and parquet a column may hold a list.
+            negative_1, negative1, ... hold negatives; in jsonl and parquet a column may hold a list.
         labeled: False: scores are not read.
         columns: names by role, "query", "positive", "negative", "score" and "scores", if they are not recognized;
             several negatives as negative="a,b"; scores is a list with a number for each other text. positive="next"

@@ -12,7 +12,7 @@ from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.files import BadRow, BadRows, extension, location
-from bertkit.files.labeled_tables import Table, check_roles, id_of, needed_text
+from bertkit.files.labeled_tables import WITH_TABS, Table, check_roles, id_of, needed_text
 from bertkit.files.tables import Row
 from bertkit.tasks.examples import Label, TextExample
 from bertkit.tasks.reading.formats import open_rows
@@ -75,7 +75,7 @@ def read_labeled_texts(
     check_roles(columns, TEXT_ROLES)
     if kind is None:
         columns = {role: name for role, name in columns.items() if role != "label"}
-    is_tsv = extension(path) == ".tsv"
+    is_tsv, is_txt = extension(path) == ".tsv", extension(path) == ".txt"
     asked = ",".join(columns.values()).split(",") if columns else []
     with open_rows(path, asked, _KNOWN, HEADERLESS_SHAPES, lambda sentence: bad_rows.note(path, sentence)) as table:
         chosen = choose_columns(table, kind, columns)
@@ -95,6 +95,8 @@ def read_labeled_texts(
             text, pair, label = _fields(row.values, chosen, of_file)
             if is_tsv and len(text) > 1 and text[0] == text[-1] == '"' and '""' in text[1:-1]:
                 bad_rows.note(path, "texts are in quotes, which are text in a tsv file: save it as csv", 1)
+            if is_txt and "\t" in text:
+                bad_rows.note(path, WITH_TABS)
             return TextExample(text, pair, label, location(row.path or path, row.line), id_of(row.values))
 
         yield from bad_rows.usable(path, rows, example)
@@ -124,6 +126,8 @@ def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, s
             table.require("label", name, ())
     else:
         chosen["label"] = table.require("label", chosen.get("label"), LABELS[kind])
+    if chosen["label"] in (chosen["text"], chosen.get("pair")):
+        raise DataError(f"{table.path}: the label and a text are in {chosen['label']!r}: choose two columns")
     return chosen
 
 

@@ -216,7 +216,7 @@ class Similarity(OfTextSets):
     def choices_for(self, train: Sequence[TextSet]) -> Iterator[str]:
         """As `TextTask.choices_for`: also the rows without a second text."""
         yield from super().choices_for(train)
-        if alone := sum(len(row.texts) == 1 for row in train):
+        if alone := sum(not row.positives for row in train):
             yield f"{alone:,} of {len(train):,} rows are single texts, each its own positive with another dropout mask"
 
     def card_facts(self) -> dict[str, Any]:
