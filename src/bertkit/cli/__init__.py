@@ -179,7 +179,10 @@ def _as_command(message: str, arguments: list[str]) -> str:
     if commands[-1].default_command is None:  # a group of commands, which has no options
         return message
     options = {name.removeprefix("--").replace("-", "_") for name in _options(commands[-1])}
-    return options_in(message.replace("class_names=", "label_names="), options)  # Python has two kinds of names
+    for name, other in (("class_names", "label_names"), ("k", "top_k")):  # Python has two names
+        if other in options:
+            message = re.sub(rf"(?<![\w.-]){name}=", f"{other}=", message)
+    return options_in(message, options)
 
 
 def _options(command: "App") -> set[str]:
