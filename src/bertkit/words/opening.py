@@ -17,7 +17,6 @@ from bertkit.words.static_folder import is_static_folder, read_static_folder
 from bertkit.words.tokens import tokens_of, whole_words
 from bertkit.words.word_files import read_word_file
 
-
 _OF_MODELS = (".json", ".safetensors", ".gguf", ".onnx", ".pt", ".pth", ".ckpt", ".h5")
 """Extensions of files in the folder of a model, which are not word vectors."""
 
