@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from functools import cache
 from io import StringIO, TextIOWrapper
+from os.path import expanduser
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -216,9 +217,11 @@ def _misplaced(commands: "App", error: "CycloptsError") -> str:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line and return its exit code."""
+    """Run one command line and return its exit code. ~ in --option=~/file, which shells leave, is the home folder."""
     try:
-        return _run(arguments)
+        return _run(
+            [re.sub(r"^(--[\w-]+=)~(?=/|$)", lambda option: option[1] + expanduser("~"), one) for one in arguments]
+        )
     except KeyboardInterrupt:
         print("bertkit: stopped", file=sys.stderr)
         return 130
