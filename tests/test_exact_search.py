@@ -133,19 +133,23 @@ def test_phrases_are_exact(index: Index) -> None:
         "Voilà l'École normale",
         "東京都は大きい",
         "see branch.<name>.rebase",
+        "we don\u2019t send e\u2011mail",
     )
     for mode in ("lexical", "hybrid"):
         assert ids(index, '"the dog chased the cat"', mode) == ["Now the dog\n  chased THE cat!"]
         assert set(ids(index, "“dog chased” cat", mode)) == {"a dog chased a cat", "Now the dog\n  chased THE cat!"}
         assert ids(index, 'cat "chased the" "the cat"', mode, where=Equal("x", 1)) == []
         assert ids(index, '"l\'ecole NORMALE"', mode) == ["Voilà l'École normale"]
+        for apostrophe, hyphen in (("'", "-"), ("\u2019", "\u2010")):
+            phrase = f'"don{apostrophe}t send e{hyphen}mail"'
+            assert ids(index, phrase, mode) == ["we don\u2019t send e\u2011mail"]
         assert ids(index, '"京都"', mode) == ["東京都は大きい"]
         assert ids(index, 'branch "branch.<name>.rebase"', mode) == ["see branch.<name>.rebase"]
         assert ids(index, 'dog -"chased the" -dogs', mode)[0] == "a dog chased a cat"
         assert index.search('dog "cat chased dog"', mode=mode).missing == ('"cat chased dog"',)
     assert ids(index, '"to be or not to be"', "hybrid") == ["to be or not to be"]
     assert ids(index, "cat -chased") == [] and set(ids(index, "cat -dog")) == {"the dogs chased the cat"}
-    assert len(ids(index, '"the dog" -cat', "dense")) == 8  # meaning alone takes the query as it is
+    assert len(ids(index, '"the dog" -cat', "dense")) == 9  # meaning alone takes the query as it is
 
 
 def test_phrases_are_found_in_many_texts_and_after_changes(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

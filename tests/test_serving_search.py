@@ -10,6 +10,8 @@ from served import Server, serving
 
 import bertkit
 import bertkit.serving.server as server_module
+from bertkit.cli.models import EXACT
+from bertkit.cli.serve import _opened
 from bertkit.search import Equal
 
 pytestmark = pytest.mark.full
@@ -133,3 +135,11 @@ def test_a_search_is_part_of_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> Non
     models = SimpleNamespace(all={}, index=SimpleNamespace(search=lambda query, k: queries.append(query)))
     server_module._warm_up(models, None)  # type: ignore[arg-type]
     assert len(queries) == 1
+
+
+def test_model_of_the_store_is_opened_once(tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model").symlink_to(encoder)
+    with bertkit.Index.open("store", "model") as index:
+        assert _opened("model", index, EXACT, print) is index.encoder.model
+        assert _opened(str(encoder), index, EXACT, print) is not index.encoder.model

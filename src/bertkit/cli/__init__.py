@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from functools import cache
 from io import StringIO, TextIOWrapper
+from os.path import expanduser
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -179,7 +180,10 @@ def _as_command(message: str, arguments: list[str]) -> str:
     if commands[-1].default_command is None:  # a group of commands, which has no options
         return message
     options = {name.removeprefix("--").replace("-", "_") for name in _options(commands[-1])}
-    return options_in(message.replace("class_names=", "label_names="), options)  # Python has two kinds of names
+    for name, other in (("class_names", "label_names"), ("k", "top_k")):  # Python has two names
+        if other in options:
+            message = re.sub(rf"(?<![\w.-]){name}=", f"{other}=", message)
+    return options_in(message, options)
 
 
 def _options(command: "App") -> set[str]:
@@ -213,9 +217,11 @@ def _misplaced(commands: "App", error: "CycloptsError") -> str:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line and return its exit code."""
+    """Run one command line and return its exit code. ~ in --option=~/file, which shells leave, is the home folder."""
     try:
-        return _run(arguments)
+        return _run(
+            [re.sub(r"^(--[\w-]+=)~(?=/|$)", lambda option: option[1] + expanduser("~"), one) for one in arguments]
+        )
     except KeyboardInterrupt:
         print("bertkit: stopped", file=sys.stderr)
         return 130

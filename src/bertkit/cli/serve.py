@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
 from bertkit.cli.output import note
 from bertkit.errors import DependencyError, UsageError
-from bertkit.locate import is_adapter
+from bertkit.locate import is_adapter, lasting_name
 
 if TYPE_CHECKING:
     from bertkit.generation import Generator
@@ -137,7 +137,10 @@ def _opened(name: str, index: "Index | None", compute: Compute, log: Callable[[s
     if index is not None:
         identity = index.store.identity
         own = index.encoder.model
-        if isinstance(own, Model) and (identity.model_name, identity.precision) == (name, compute.precision):
+        if isinstance(own, Model) and (identity.model_name, identity.precision) == (
+            lasting_name(name),
+            compute.precision,
+        ):
             return own
     if not is_adapter(name) and writes_text(name):
         return load_generator(name, device=compute.device)

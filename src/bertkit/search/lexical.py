@@ -17,6 +17,8 @@ from bertkit.search.words import LETTER, Split, folded, is_half_of_pair, split, 
 RARE = 50
 """Maximum number of passages with a code that count as its only ones."""
 _TEXTS_AT_ONCE = 1000
+_TYPED = str.maketrans("\u2018\u2019\u02bc\u2010\u2011\u2012\u2013\u2014\u2212", "'''------")
+"""Apostrophes, hyphens and dashes of typography, as a keyboard has them."""
 _FILE_TYPE = re.compile(r"\.[A-Za-z]\w*$")
 
 
@@ -140,8 +142,8 @@ class LexicalIndex(ImpactIndex):
 
     def numbers_with_phrase(self, snapshot: Snapshot, phrase: str) -> np.ndarray:
         """(n,) int64, ascending: the records whose texts contain a phrase: the same letters, digits and signs between
-        the ends of words, regardless of case, accents and the kind of white space. Only texts with all its words are
-        read."""
+        the ends of words, regardless of case, accents and the kinds of white space, apostrophes and hyphens. Only texts
+        with all its words are read."""
         stems = [word for word in self.split(snapshot.connection, phrase).words if not is_half_of_pair(word)]
         numbers = snapshot.numbers()
         for some in self.numbers_with(snapshot, stems):
@@ -155,13 +157,17 @@ class LexicalIndex(ImpactIndex):
                     "SELECT number, text FROM record WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number",
                     [part],
                 )
-                if pattern.search(folded(text).lower())
+                if pattern.search(_comparable(text))
             ]
         return np.array(found, np.int64)
 
 
+def _comparable(text: str) -> str:
+    return folded(text).lower().translate(_TYPED)
+
+
 def _pattern(phrase: str) -> re.Pattern[str]:
-    written = folded(phrase).lower().split()
+    written = _comparable(phrase).split()
     start, end = (rf"(?{sign}{LETTER})" for sign in ("<!", "!"))
     return re.compile(
         (start if re.match(LETTER, written[0]) else "")

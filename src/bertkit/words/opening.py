@@ -17,6 +17,9 @@ from bertkit.words.static_folder import is_static_folder, read_static_folder
 from bertkit.words.tokens import tokens_of, whole_words
 from bertkit.words.word_files import read_word_file
 
+_OF_MODELS = (".json", ".safetensors", ".gguf", ".onnx", ".pt", ".pth", ".ckpt", ".h5")
+"""Extensions of files in the folder of a model, which are not word vectors."""
+
 
 def open_static(name: str | Path) -> StaticEncoder:
     """As `StaticEncoder.open`."""
@@ -41,8 +44,7 @@ def encoder_path(name: str | Path) -> Path:
         CheckpointError: no such model.
     """
     path = Path(expanduser(name))
-    is_of_a_model = path.suffix in (".safetensors", ".gguf", ".onnx", ".json")
-    return path if path.is_file() and not is_of_a_model else locate(name)
+    return path if path.is_file() and path.suffix not in _OF_MODELS else locate(name)
 
 
 def open_encoder(name: str | Path, *, precision: str = "float32", device: str = "auto") -> Model | StaticEncoder:
