@@ -623,13 +623,13 @@ def test_run_without_settings_of_how_often_is_evaluated_twenty_times_and_saved_t
 
 
 class Timed:
-    """A clock that only steps, evaluations and checkpoints advance, by these seconds."""
+    """A clock that only steps, evaluations and checkpoints advance, by these seconds; two pairs make a batch."""
 
     def __init__(self, run: Path, of_step: float, of_evaluation: float, of_save: float, **settings: Any) -> None:
         self.now, self.measured = 0.0, 0.0
         lengths = SETTINGS if "evaluate_every" in settings else SETTINGS.changed(evaluate_every=None)
-        lengths = lengths.changed(**{"save_every": None, "keep_last": 99} | settings)
-        self.model, self.run = fresh_model(), run
+        lengths = lengths.changed(**{"save_every": None, "keep_last": 99, "batch_size": 2} | settings)
+        self.model, self.run = fresh_model(num_hidden_layers=1), run
         trainer = self.trainer = trainer_of(self.model, run, lengths, clock=lambda: self.now)
         judge, save, update = trainer.evaluate, trainer.save_model, trainer.optimizer.step
         trainer.evaluate = lambda: self._take(of_evaluation) or judge()
