@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bertkit.cli.output import Columns, LabelNames, OutPath, emit, note
 from bertkit.cli.task_options import check_options_of, given_options, options_of
 from bertkit.errors import DataError, UsageError
+from bertkit.files import extension
 from bertkit.files.json_files import write_json_lines
 from bertkit.files.whole_files import check_writable
 from bertkit.tasks import TASKS
@@ -26,6 +27,8 @@ _GUESSED = (
 """Tasks in the order in which they are tried."""
 _OTHER_TASK = (" column", "'choices'", " is a folder")
 """Parts of errors for a file that is not for the task."""
+_NO_CONLL = (" fields, the first line has ", " has no tag: ", " has an empty field, the word")
+"""Parts of errors for a txt file that has a text, not a word, on each line."""
 _SHOWN = 3  # skipped rows
 _FEW_TAGS = 8  # a file with so few tags may be a small one
 
@@ -65,7 +68,7 @@ def command(
         check_options_of(task, options)
     errors: list[str] = []
     for name in [task] if task is not None else _GUESSED:
-        if name == _GUESSED[-1] != task and _likely(errors):  # it needs no more than a text
+        if name == _GUESSED[-1] != task and _likely(errors, file):  # it needs no more than a text
             continue
         bad_rows, roles = BadRows(skip=True), columns_of(columns)
         kind = task_kind(name, RowTask)
@@ -87,7 +90,7 @@ def command(
             continue
         break
     else:
-        likely = _likely(errors) or [error for error in errors if ": columns: unknown" not in error] or errors
+        likely = _likely(errors, file) or [error for error in errors if ": columns: unknown" not in error] or errors
         reason, number = Counter(error.partition(": ")[2] for error in likely).most_common(1)[0]
         if task is not None or (number > 1 and 2 * number > len(likely)):  # the fault of the file
             raise DataError(reason)
@@ -100,16 +103,17 @@ def command(
         "num_examples": len(examples), "rows_skipped": len(bad_rows.rows), "num_labels": len(labels),
     }  # fmt: skip
     emit([facts | {"labels": dict(labels.most_common()), "example": examples[0].row()}])
-    for sentence in [*_likely(errors), *_doubts(bad_rows, spelled_alike(labels))]:
+    for sentence in [*_likely(errors, file), *_doubts(bad_rows, spelled_alike(labels))]:
         note(sentence)
     if out is not None:
         write_json_lines(out, (example.row() for example in examples))
         note(f"{out}: {len(examples)} rows")
 
 
-def _likely(errors: list[str]) -> list[str]:
+def _likely(errors: list[str], file: Path) -> list[str]:
     """The errors of tasks whose columns the file has."""
-    return [error for error in errors if not any(reason in error for reason in _OTHER_TASK)]
+    reasons = _OTHER_TASK + (_NO_CONLL if extension(file) == ".txt" else ())
+    return [error for error in errors if not any(reason in error for reason in reasons)]
 
 
 def _unlikely(name: str, labels: Counter[str], examples: list[Any]) -> str:
