@@ -13,7 +13,7 @@ from bertkit.extraction.decoding import Entity
 from bertkit.extraction.schema import Labels, Schema, named
 from bertkit.extraction.schema_reading import Reading
 from bertkit.extraction.windows import Window, Words, WordSplitter
-from bertkit.inference.runner import Runner, checked_text, chunks, text_length
+from bertkit.inference.runner import Runner, chunks, text_length
 from bertkit.tokenizer.tokenizer import refuse_one_text
 
 
@@ -161,7 +161,7 @@ class WindowedExtractor(ABC, Generic[Plan]):
     def _stream(
         self, texts: Iterable[str], plan: Plan, threshold: float, report: ExtractionReport, options: dict[str, bool]
     ) -> Iterator[Reading]:
-        for chunk in chunks(map(checked_text, texts), text_length):
+        for chunk in chunks(texts, text_length):
             words = self._words(chunk)
             windows = [self._windows(each, plan) for each in words]
             report.num_texts += len(chunk)

@@ -293,14 +293,17 @@ def chunks(
     """Lists of items of bounded size, so that memory does not grow with the number of items.
 
     Raises:
-        UsageError: a table instead of items.
+        UsageError: a table instead of items, or an item without such a number.
     """
     check_items(items)
     chunk: list[Item] = []
     characters = 0
-    for item in items:
+    for index, item in enumerate(items):
         chunk.append(item)
-        characters += num_characters(item)
+        try:
+            characters += num_characters(item)
+        except UsageError as error:
+            raise UsageError(f"{error}, at index {index}") from None
         if len(chunk) >= (most or _ITEMS_AT_A_TIME) or characters >= _CHARACTERS_AT_A_TIME:
             yield chunk
             chunk, characters = [], 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bertkit.checkpoint import Checkpoint
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.inference import InferenceReport
-from bertkit.inference.runner import checked_text, chunks
+from bertkit.inference.runner import checked_text, chunks, text_length
 from bertkit.model.predictions import ModelPredictions
 from bertkit.tokenizer.tokenizer import as_items
 
@@ -226,7 +226,7 @@ class ModelFinding(ModelPredictions):
         others = {f"heads[{index}]": head for index, head in enumerate(heads) if isinstance(head, ModelFinding)}
         trunk, rows = SharedTrunk({"this model": self, **others}), list[tuple[Any, ...]]()
         given = as_items(texts)
-        for part in chunks(map(checked_text, given), lambda text: _WEIGHT_OF_PASS * len(text)):
+        for part in chunks(given, lambda text: _WEIGHT_OF_PASS * text_length(text)):
             models = trunk.one_pass()
             results = [
                 own[head](models["this model"], part)
