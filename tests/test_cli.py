@@ -544,11 +544,6 @@ def test_home_folder_in_an_option(tiny_model: str, tmp_path: Path, monkeypatch: 
     assert np.load(tmp_path / "v.npy").shape == (1, 20)
 
 
-def test_errors_name_options(tiny_model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["words", "nearest", "the", "--model", tiny_model, "--top-k", "0"]) == 2
-    assert capsys.readouterr().err == "bertkit: --top-k 0: expected an int of at least 1\n"
-
-
 def test_warning_inside_a_command_of_a_group_is_one_line(tiny_model: str, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("the fox\nthe fox\nthe fox\nthe dog\n")
     arguments = ["map", "texts.txt", "--out", "map.html", "--model", tiny_model]

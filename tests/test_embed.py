@@ -504,6 +504,7 @@ def test_prompt_that_is_not_pooled_fits_the_first_window(tiny: Model) -> None:
         ({"layers": "third"}, "layers='third': expected one of last"),
         ({"pooling": "pooler", "layers": "embedding"}, "uses only the last layer"),
         ({"dimensions": 0}, "dimensions=0: expected an integer of at least 1"),
+        ({"normalize": "no"}, "normalize='no': expected True, False or None"),
         ({"dimensions": 2.0}, "dimensions=2.0: expected an integer"),
         ({"max_length": 9.5}, "max_length=9.5: expected an integer"),
         ({"dimensions": 19}, "dimensions=19: this model's vectors have 18"),

@@ -110,7 +110,7 @@ def test_a_label_longer_than_its_encoder_is_refused(folders):
     ("texts", "options", "words"),
     [
         ("a zoo", {}, "texts is a str"),
-        ([3], {}, "a text is int"),
+        (["a", 3], {}, r"input 1: a text is int \(3\): expected str"),
         (["a zoo"], {"threshold": 1.5}, "threshold=1.5"),
         (["a zoo"], {"threshold": float("nan")}, "threshold=nan"),
     ],

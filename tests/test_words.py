@@ -129,7 +129,7 @@ def test_direction_is_the_shared_difference():
     [
         (["nearest", "zebra"], "'zebra' has no vector among the 211 words"),
         (["analogy", "w1", "zebra", "w2"], "'zebra' has no vector"),
-        (["nearest", "w1", "--top-k", "0"], "k=0: expected an int of at least 1"),
+        (["nearest", "w1", "--top-k", "0"], "--top-k 0: expected an int of at least 1"),
         (["odd-one-out", "w1", "w2"], "2 words: expected at least three"),
         (["axis", "w1", "--pair", "w1w2", "--pair", "w3:w4"], "expected two words separated by a colon"),
         (["axis", "w1", "--pair", "w1:w2"], "1 pairs: expected at least two"),

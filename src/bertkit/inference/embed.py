@@ -66,6 +66,8 @@ class EmbedOptions:
             number = getattr(self, name)
             if number is not None and (not isinstance(number, Integral) or number < 1):
                 raise UsageError(f"{name}={number!r}: expected an integer of at least 1")
+        if self.normalize not in (None, True, False):
+            raise UsageError(f"normalize={self.normalize!r}: expected True, False or None")
         if self.on_long not in get_args(OnLong):
             raise UsageError(f"on_long={self.on_long!r}: expected {', '.join(map(repr, get_args(OnLong)))}")
         if self.prompt is not None and self.prompt_name is not None:
