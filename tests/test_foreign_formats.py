@@ -407,7 +407,11 @@ def test_data_does_not_take_broken_labels_for_texts_alone(write, capsys, name, c
         ("a.jsonl", '{"text": "a", "label": []}\n{"text": "Ada", "label": [[0, 3, "PER"]]}\n', "token-classification"),
         ("a.tsv", "question1\tquestion2\tis_duplicate\na?\tb?\t0\nc?\td?\t1\n", "sequence-classification"),
         ("b.json", [{"context": "a", "choices": ["b", "c"], "label": 1}], "multiple-choice"),
-        ("a.txt", "A text on each line.\n\nAnother one, with more words.\nAnd one.\n", "similarity"),
+        (
+            "a.txt",
+            "A text on each line.\n\nAnother one.\nAnd one with many more words.\nAnd one.\n\nA last one.\n",
+            "similarity",
+        ),
     ],
 )
 def test_data_guesses_the_task_from_all_labels(write, capsys, name, content, task):
