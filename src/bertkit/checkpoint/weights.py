@@ -7,14 +7,13 @@ exactly.
 
 import json
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from bertkit.checkpoint.ignored_parts import is_ignored_tensor
 from bertkit.errors import CheckpointError
@@ -116,27 +115,17 @@ def read_arrays(tensors: Collection[StoredTensor], dtype: str | None = "float32"
     return values
 
 
-def read_tensors(tensors: Iterator[StoredTensor] | list[StoredTensor]) -> "dict[str, Tensor]":
-    """Load stored tensors, by their stored names and with their stored dtypes.
+def read_tensors(tensors: Collection[StoredTensor]) -> "dict[str, Tensor]":
+    """As `read_arrays`, with the stored dtypes.
 
     Raises:
-        CheckpointError: a file that cannot be read, or numbers that are NaN or infinite.
+        CheckpointError: numbers that are NaN or infinite.
     """
-    by_file: dict[Path, list[StoredTensor]] = {}
-    for tensor in tensors:
-        by_file.setdefault(tensor.file, []).append(tensor)
-    values = {}
-    for file, wanted in by_file.items():
-        try:
-            with safe_open(file, framework="pt") as opened:
-                read = {tensor.name: opened.get_tensor(tensor.name) for tensor in wanted}
-        except SafetensorError as error:
-            raise CheckpointError(f"{file} cannot be read ({error}): fetch or save it again") from None
-        for tensor in wanted:
-            if read[tensor.name].is_floating_point():
-                _check_finite(tensor, read[tensor.name].double().numpy())
-        values |= read
-    return values
+    from torch import bfloat16, from_numpy
+
+    are_bfloat16 = {tensor.name for tensor in tensors if tensor.dtype == "BF16"}  # numpy has no such dtype
+    values = {name: from_numpy(numbers) for name, numbers in read_arrays(tensors, dtype=None).items()}
+    return {name: value.to(bfloat16) if name in are_bfloat16 else value for name, value in values.items()}
 
 
 def _check_finite(tensor: StoredTensor, numbers: np.ndarray) -> None:

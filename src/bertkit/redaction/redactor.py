@@ -161,10 +161,7 @@ class Redactor:
         Args:
             replacements: receives each replacement.
         """
-        return self._redact(pieces, replacements, self.names_in)
-
-    def _redact(self, pieces: Iterable[str], replacements: list[Replacement] | None, tag: Tag) -> Iterator[str]:
-        stream = _Stream(self, replacements, tag)
+        stream = _Stream(self, replacements, self.names_in)
         waiting = ""
         for piece in pieces:
             waiting += piece
