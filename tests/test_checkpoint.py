@@ -595,7 +595,7 @@ def test_unknown_heads_raise(tmp_path: Path, options: dict) -> None:
         bertkit.load(tmp_path, **options)
 
 
-@pytest.mark.parametrize("name", ["heads", "new", "label_names", "ignore_tensors", "ignore_config_keys"])
+@pytest.mark.parametrize("name", ["heads", "new", "ignore_tensors", "ignore_config_keys"])
 def test_one_name_instead_of_several_is_refused(tmp_path: Path, name: str) -> None:
     published(tmp_path, "pretraining")
     with pytest.raises(

@@ -70,7 +70,6 @@ def open_checkpoint(
     """
     check_several("heads", heads)
     check_several("new", new)
-    check_several("label_names", label_names)
     check_several("ignore_tensors", ignore_tensors)
     check_several("ignore_config_keys", ignore_config_keys)
     settings, late = read_sentence_settings(directory), read_late_interaction(directory)
