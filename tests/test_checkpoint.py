@@ -595,6 +595,15 @@ def test_unknown_heads_raise(tmp_path: Path, options: dict) -> None:
         bertkit.load(tmp_path, **options)
 
 
+@pytest.mark.parametrize("name", ["heads", "new", "ignore_tensors", "ignore_config_keys"])
+def test_one_name_instead_of_several_is_refused(tmp_path: Path, name: str) -> None:
+    published(tmp_path, "pretraining")
+    with pytest.raises(
+        UsageError, match=rf"{name} is a str \('masked_lm'\): expected several, such as \['masked_lm'\]"
+    ):
+        bertkit.load(tmp_path, **{name: "masked_lm"})  # type: ignore[arg-type]
+
+
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 

@@ -648,7 +648,7 @@ def test_what_is_no_collection_of_texts_is_refused(tiny: Model) -> None:
 )
 def test_one_text_instead_of_several_is_refused(tiny: Model, call: Callable[[Model, str], object]) -> None:
     """Its characters would be the texts."""
-    with pytest.raises(UsageError, match=r"texts is a str \('abc'\): expected several, such as \[text\]"):
+    with pytest.raises(UsageError, match=r"texts is a str \('abc'\): expected several, such as \['abc'\]"):
         call(tiny, "abc")
 
 

@@ -503,7 +503,7 @@ def test_rejects_invalid_texts_and_models(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"prompt 0 has .* tokens: expected from 1 to the model's 40 positions"):
         causal.generate(["z " * 99])
     for generator in (causal, translator):
-        with pytest.raises(UsageError, match=r"texts is a str \('the cat'\): expected several, such as .text."):
+        with pytest.raises(UsageError, match=r"texts is a str \('the cat'\): expected several, such as .'the cat'."):
             generator.generate("the cat")
         with pytest.raises(UsageError, match="got a DataFrame: pass one of its columns"):
             generator.generate(pd.DataFrame({"text": ["the cat"]}))

@@ -94,6 +94,16 @@ def checked_count(name: str, value: object, least: int = 1) -> int:
     return int(count)
 
 
+def check_several(name: str, values: object) -> None:
+    """Check an argument that takes several texts or names.
+
+    Raises:
+        UsageError: one str, whose characters would be taken for them.
+    """
+    if isinstance(values, str):
+        raise UsageError(f"{name} is a str ({values!r:.40}): expected several, such as [{values!r:.40}]")
+
+
 def check_above_zero(config: object, *names: str) -> None:
     """Check fields that hold a positive number.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from bertkit.architectures.architecture import Architecture, HeadOptions
 from bertkit.architectures.registry import architecture_of
 from bertkit.batch import Batch
-from bertkit.errors import MissingHeadError, UsageError
+from bertkit.errors import MissingHeadError, UsageError, check_several
 from bertkit.heads import (
     HEADS,
     LateClassificationHead,
@@ -74,6 +74,7 @@ class Network(nn.Module):
         siamese: bool = False,
     ) -> None:
         super().__init__()
+        check_several("heads", heads)
         heads, record = tuple(heads), architecture_of(config)
         for head in heads:
             if head not in HEADS:

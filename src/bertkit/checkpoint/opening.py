@@ -26,7 +26,7 @@ from bertkit.checkpoint.sparse import read_sparse_settings
 from bertkit.checkpoint.stored_parts import by_canonical_name, form_of_head, heads_stored, label_names_stored
 from bertkit.checkpoint.trained_task import read_task
 from bertkit.checkpoint.weights import StoredTensor, ignored, stored_tensors
-from bertkit.errors import CheckpointError, MissingHeadError, UsageError
+from bertkit.errors import CheckpointError, MissingHeadError, UsageError, check_several
 from bertkit.files.json_files import read_json
 from bertkit.heads import HEADS, HEADS_WITH_LABELS, OUTPUT_ACTIVATIONS, poolings_of
 from bertkit.heads.projection import output_width
@@ -66,7 +66,12 @@ def open_checkpoint(
     Raises:
         CheckpointError: something is missing, unexpected, inconsistent or unsafe.
         MissingHeadError: a head in ``heads`` is neither stored nor in ``new``.
+        UsageError: an unknown head, or a str instead of several names.
     """
+    check_several("heads", heads)
+    check_several("new", new)
+    check_several("ignore_tensors", ignore_tensors)
+    check_several("ignore_config_keys", ignore_config_keys)
     settings, late = read_sentence_settings(directory), read_late_interaction(directory)
     folder = transformer_folder(directory)
     config = read_config(folder, ignore_config_keys)

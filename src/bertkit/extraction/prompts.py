@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, check_several
 from bertkit.extraction.settings import ExtractionSettings
 from bertkit.tokenizer import Tokenizer
 
@@ -41,8 +41,7 @@ def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
     Raises:
         UsageError: none, too many, a str instead of several, or one that is empty or given twice.
     """
-    if isinstance(labels, str):
-        raise UsageError(f"labels is a str ({labels!r:.40}): expected several, such as [{labels!r:.40}]")
+    check_several("labels", labels)
     names = list(labels)
     if not names:
         raise UsageError('no labels: expected what to look for, such as ["person", "place"]')

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from bertkit.documents.document import Document
-from bertkit.errors import MissingHeadError, StoreError, UsageError, checked_count
+from bertkit.errors import MissingHeadError, StoreError, UsageError, check_several, checked_count
 from bertkit.search.filters import Filter
 from bertkit.search.parquet import export_parquet
 from bertkit.search.query import Query
@@ -313,8 +313,7 @@ class Index:
         if mode not in get_args(Mode):
             raise UsageError(f"mode={mode!r}: expected one of {', '.join(map(repr, get_args(Mode)))}")
         k = checked_count("k", k)
-        if isinstance(queries, str):
-            raise UsageError(f"queries is a str ({queries!r:.40}): expected several, such as [query]")
+        check_several("queries", queries)
         vectors, identity, has_words = None, None, mode in ("hybrid", "lexical")
         every = [Query.checked(query, plain=plain or not has_words) for query in queries]
         if mode in ("hybrid", "dense"):

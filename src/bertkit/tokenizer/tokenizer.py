@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, check_several
 from bertkit.tokenizer.encoding import Encoding, Encodings, joined
 from bertkit.tokenizer.layout import Layout, OnLong, Side, assemble
 from bertkit.tokenizer.library import Engine
@@ -43,8 +43,7 @@ def refuse_one_text(texts: Any) -> None:
         UsageError: a str, a table or no collection instead of several texts.
     """
     check_items(texts)
-    if isinstance(texts, str):
-        raise UsageError(f"texts is a str ({texts!r:.40}): expected several, such as [text]")
+    check_several("texts", texts)
 
 
 @dataclass(frozen=True)
