@@ -201,7 +201,7 @@ def test_options_that_have_no_effect_are_refused(tmp_path: Path, capsys) -> None
     data = write(tmp_path / "a.jsonl", [{"text": "the cat", "label": "a"}, {"text": "un", "label": "b"}])
     base = ["--model", str(tmp_path / "model"), "--data", data]
     code, _, error = call(capsys, "evaluate", *base, "--snap-spans")
-    assert code == 2 and "sequence-classification has no snap_spans" in error
+    assert code == 2 and "sequence-classification has no --snap-spans" in error
     code, _, error = call(capsys, "evaluate", *base, "--words", "spaces")
     assert code == 2 and "sequence-classification has no setting 'words'" in error
     code, _, error = call(capsys, "export", *base[:2], "--out", str(tmp_path / "out"), "--snap-spans")

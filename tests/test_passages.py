@@ -317,11 +317,12 @@ def test_notebook_with_half_a_character_is_listed(tmp_path: Path) -> None:
     assert "text has a lone surrogate at character 5" in skipped[0].why and skipped[0].path.endswith("a.ipynb")
 
 
-def test_row_with_half_a_character_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_with_half_a_character_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
     monkeypatch.chdir(tmp_path)
     Path("keys.jsonl").write_text('{"text": "one", "\\ud83d": 1, "n": 2}\n')
     (source,) = find_sources(["keys.jsonl"], [])
     assert [one.metadata for one in read_documents(source, "text", [])] == [{"source": "keys.jsonl", "row": 1, "n": 2}]
+    assert caplog.messages == ["keys.jsonl: not stored as metadata: \\ud83d"]
     Path("rows.jsonl").write_text('{"text": "one"}\n{"text": "two \\ud83d"}\n{"text": "three \\ud83d\\ude00"}\n')
     skipped: list[SkippedFile] = []
     (source,) = find_sources(["rows.jsonl"], skipped)

@@ -163,7 +163,8 @@ def options_in(message: str, options: Collection[str]) -> str:
         return f"--{dashed} {value or ''}" if value or following not in ("", *".,;:)") else f"--{dashed}"
 
     def bare(match: re.Match[str]) -> str:
-        return "--" + match[0].replace("_", "-") if match[0] in options else match[0]
+        is_option = match[0] in options and ".toml, [" not in message  # there it is a setting
+        return "--" + match[0].replace("_", "-") if is_option else match[0]
 
     message = re.sub(r"(?<![\w.-])([a-z]\w*)=(?:(True|False)\b|'([\w.+-]*)')?(?=(\S?))", option, message)
     return re.sub(r"""(?<![\w./'"-])[a-z]\w*_\w+(?![\w/='"-]|\.\w)""", bare, message)

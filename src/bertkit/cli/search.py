@@ -54,7 +54,6 @@ def command(
     rerank
         A cross-encoder, to rerank the first hundred passages.
     """
-    from bertkit.inference import InferenceReport
     from bertkit.search.filter_syntax import filter_of_condition
     from bertkit.search.filters import And
     from bertkit.search.index import Index
@@ -65,10 +64,15 @@ def command(
         if mode in ("hybrid", "dense") and not index.is_exact:
             note(f"{store} is scanned in 1 bit: by meaning, passages among the nearest can be missing")
         reranker = None if rerank is None else bertkit.load(rerank, device=device)
-        report = InferenceReport()
+        report = None
+        if mode != "lexical":  # else no text is embedded
+            from bertkit.inference import InferenceReport
+
+            report = InferenceReport()
         results = index.search(query, k, mode=mode, reranker=reranker, where=condition, report=report)
-        note_unknown(report)
-        report.warn_of_cuts("shorten them to compare them in full")
+        if report is not None:
+            note_unknown(report)
+            report.warn_of_cuts("shorten them to compare them in full")
         if results.missing_keys:
             keys = ", ".join(index.keys()) or "none"
             note(f"no passage has the metadata {', '.join(results.missing_keys)}; the keys are {keys}")

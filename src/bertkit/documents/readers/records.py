@@ -140,7 +140,7 @@ def _metadata(values: Mapping[str, Any], left_out: set[str]) -> dict[str, Value]
             if len(str(stored)) <= _LONGEST_VALUE:
                 metadata[_OF_BERTKIT.sub(r"\g<0>_", name)] = stored
                 continue
-        left_out.add(name)
+        left_out.add(name.encode(errors="backslashreplace").decode())  # half a character cannot be printed
     return metadata
 
 
