@@ -516,29 +516,28 @@ def test_requests_read_whole_commits_of_a_store_whose_writer_is_killed(simulated
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("number", [40_000, pytest.param(100_000, marks=pytest.mark.slow)])
-def test_many_orders_of_events(simulated, tmp_path, monkeypatch, number):
+def test_a_hundred_thousand_orders_of_events(simulated, tmp_path, monkeypatch):
     """In as many processes as there are cores, which have a copy of the patched engine."""
-    num_processes, end = len(os.sched_getaffinity(0)), number + 2_000
+    num_processes = len(os.sched_getaffinity(0))
 
-    def part(first: int, sender: Any) -> None:
+    def part(number: int, sender: Any) -> None:
         gc.freeze()  # its searches leave out what is here already
         fates = Counter[str]()
         try:
-            fates = sum(map(simulated, range(2_000 + first, end - 400, num_processes)), fates)
-            fates += with_stores(simulated, range(end - 400 + first, end, num_processes), tmp_path, monkeypatch)
+            fates = sum(map(simulated, range(2_000 + number, 101_600, num_processes)), fates)
+            fates += with_stores(simulated, range(101_600 + number, 102_000, num_processes), tmp_path, monkeypatch)
             sender.send(fates)
         except BaseException as error:
             sender.send(repr(error))
 
     context = multiprocessing.get_context("fork")
     receivers = []
-    for first in range(num_processes):
+    for number in range(num_processes):
         receiver, sender = context.Pipe(duplex=False)
-        context.Process(target=part, args=(first, sender)).start()
+        context.Process(target=part, args=(number, sender)).start()
         sender.close()  # so that the end of a process is the end of what comes from it
         receivers.append(receiver)
     parts = [receiver.recv() for receiver in receivers]
     assert all(isinstance(fates, Counter) for fates in parts), parts
     fates = sum(parts, Counter())
-    assert fates["answered"] > number and fates["killed"] > 10, fates
+    assert fates["answered"] > 100_000 and fates["killed"] > 10, fates
