@@ -370,7 +370,7 @@ def test_each_table_has_its_columns_of_texts(
         "a.jsonl, line 2 has no column 'text', it has a: choose one with --column",
         "a.jsonl, line 3: 'text' is NoneType (None), expected text",
         "a.jsonl, line 4: 'text' is int (3), expected text",
-        "a.jsonl, line 5 is not JSON: no",
+        "a.jsonl, line 5 is not JSON: no; expected an object on each line",
     ]
 
 
