@@ -46,12 +46,19 @@ def whole_file(path: str | Path, *, is_private: bool = False) -> Iterator[Path]:
     """
     path = Path(path)
     check_writable(path)
-    try:
+    with _named_if_full(path):
         if path.exists() and not path.is_file():
             yield path
         else:
             with _whole(_linked(path), is_private) as temporary:
                 yield temporary
+
+
+@contextmanager
+def _named_if_full(path: Path) -> Iterator[None]:
+    """Errors of a full disk name ``path`` instead of a temporary name, or none."""
+    try:
+        yield
     except OSError as error:
         if error.errno in FULL_DISK:
             error.filename = str(path)
@@ -207,6 +214,7 @@ def whole_folder(path: str | Path, *, overwrite: bool | None = None) -> Iterator
         overwrite: False and None refuse; None: without naming this option, as the caller does not offer it.
 
     Raises:
+        OSError: the disk is full; the error names ``path``.
         UsageError: as `check_folder_writable`, or a non-empty folder unless ``overwrite``.
     """
     path = Path(path).resolve()
@@ -218,7 +226,7 @@ def whole_folder(path: str | Path, *, overwrite: bool | None = None) -> Iterator
     try:
         temporary.mkdir()
         mode = _made_private(temporary)
-        with _held(temporary, path):
+        with _named_if_full(path), _held(temporary, path):
             yield temporary
             temporary.chmod(mode)
             for file in temporary.rglob("*"):

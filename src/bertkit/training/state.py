@@ -67,8 +67,10 @@ def save_state(
             save_file(tensors, str(temporary / "optimizer.safetensors"))
             write_json(temporary / STATE, asdict(state))
     except (OSError, SafetensorError) as error:
+        cause = error.__cause__ or error
+        reason = getattr(cause, "strerror", None) or cause  # without a temporary name
         raise TrainingError(
-            f"the checkpoint {folder} cannot be written ({error.__cause__ or error}); earlier checkpoints are intact. "
+            f"the checkpoint {folder} cannot be written ({reason}); earlier checkpoints are intact. "
             "Make room on its disk, and resume the run"
         ) from error
 
