@@ -16,7 +16,6 @@ from bertkit.transformer.kernels.llvm_vectors import (
     FLOATS,
     VECTOR,
     WIDTH,
-    adds_pairs_of_bytes,
     float_products,
     shuffle,
 )
@@ -24,8 +23,8 @@ from bertkit.transformer.kernels.vectors import load, store
 
 intrinsic: Any = extending.intrinsic
 
-_LARGEST_BLOCK = 8 * WIDTH if adds_pairs_of_bytes() else 1
-"""Columns of a block at most. Where pairs of products are added in 16 bits, weights lose a part of their 8 bits."""
+_LARGEST_BLOCK = 8 * WIDTH
+"""Columns of a block at most."""
 
 
 @intrinsic
