@@ -242,7 +242,7 @@ def test_probe_detects_different_summation_order(dtype: torch.dtype, share: floa
 
 def test_int8_products_of_extreme_values_are_exact() -> None:
     """oneDNN adds pairs of products in 16 bits, and overflows, on processors without 8-bit dot products."""
-    weight = torch.from_numpy(rotated(np.full((16, 64), 2.0, np.float32)))  # of which the layer rotates back to 2
+    weight = torch.from_numpy(rotated(np.full((16, 64), 2.0, np.float32)))  # the layer rotates it back: all 2
     linear = kernels_for("int8", torch.device("cpu")).linear(weight, torch.zeros(16))
     rows = Quantized(np.full((8, 64), 255, np.uint8), np.ones(8, np.float32), np.zeros(8, np.float32))
     scales = np.asarray(linear.scales)

@@ -194,8 +194,8 @@ def test_query_without_a_known_word_is_near_nothing(
         assert [len(index.search("cat", mode=mode)) for mode in ("hybrid", "dense")] == [3, 3]
         assert [len(index.search("\U0001f642", mode=mode)) for mode in ("hybrid", "dense")] == [0, 0]
         assert [one.document_id for one in index.search("ж")] == ["ж"]  # by its letter
-        found = index.search_many(["cat", "\U0001f642"], mode="dense")
-        assert [len(one) for one in found] == [3, 0]
+        results = index.search_many(["cat", "\U0001f642"], mode="dense")
+        assert [len(one) for one in results] == [3, 0]
     assert run(["search", "\U0001f642", "--store", str(tmp_path / "store")]) == 0
     noted = capsys.readouterr()
     assert (

@@ -188,11 +188,10 @@ def _entry(file: Path, name: str, entry: Any) -> tuple[int, int, StoredTensor]:
 def _no_safetensors(directory: Path) -> CheckpointError:
     pickled = pickled_files(directory)
     if not pickled:
-        others = sorted(
-            str(path.relative_to(directory)) for path in directory.rglob("*") if path.suffix in _OTHER_WEIGHTS
-        )
-        given = f", not {', '.join(others[:3])}" if others else ""
-        return CheckpointError(f"{directory} holds no weights: expected model.safetensors or its index{given}")
+        near = (path for pattern in ("*", "*/*") for path in directory.glob(pattern))  # not all below a large folder
+        names = sorted(str(path.relative_to(directory)) for path in near if path.suffix in _OTHER_WEIGHTS)
+        contrast = f", not {', '.join(names[:3])}" if names else ""
+        return CheckpointError(f"{directory} holds no weights: expected model.safetensors or its index{contrast}")
     return CheckpointError(
         f"{directory} has its weights as a pickle ({pickled[0].name}), which can run any code when loaded, so it is "
         f"not read: convert it with bertkit convert {directory}, which reads only tensors and runs nothing"

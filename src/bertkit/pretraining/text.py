@@ -96,9 +96,9 @@ def text_not_used(shard: TokenShard, folder: Path, tokenizer: Tokenizer) -> str:
     if left_out := manifest["left_out"]:
         parts.append(files_skipped(left_out))
     if number := manifest["num_duplicates"]:
-        kept = "kept; the setting drop_duplicates removes them"
+        advice = "kept; the setting drop_duplicates removes them"
         parts.append(
-            f"duplicate sentences: {number:,}, {'removed' if manifest['settings']['drop_duplicates'] else kept}"
+            f"duplicate sentences: {number:,}, {'removed' if manifest['settings']['drop_duplicates'] else advice}"
         )
     if number := manifest["num_forgotten"]:
         parts.append(f"sentences whose duplicates are not detected: {number:,}")
