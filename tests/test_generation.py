@@ -35,6 +35,7 @@ from bertkit.generation import (
 from bertkit.generation.beam import beam_steps
 from bertkit.generation.engine import kept_probs
 from bertkit.generation.page import write_generation_page
+from bertkit.transformer.kernels.llvm_vectors import LARGEST_BYTE
 from bertkit.transformer.kernels.panel_product import weight_scales
 from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 
@@ -318,7 +319,7 @@ def test_rounded_products_equal_their_definition(num_rows: int) -> None:
         torch.randn(num_rows, 29),
     )
     low, high = x.amin(1, keepdim=True), x.amax(1, keepdim=True)
-    step = (high - low) / 255
+    step = (high - low) / LARGEST_BYTE
     of_rows = ((x - low) / step).round() * step + low
     scales = torch.from_numpy(weight_scales(weight.numpy()))[:, None]
     expected = of_rows @ ((weight / scales).round() * scales).T + bias

@@ -21,7 +21,7 @@ from bertkit.transformer.kernels.disentangled_attention import attend_disentangl
 from bertkit.transformer.kernels.dispatch import offered_linears
 from bertkit.transformer.kernels.key_value_cache import CompiledKeyValueCache
 from bertkit.transformer.kernels.linear import has_onednn, multiply_unpacked
-from bertkit.transformer.kernels.llvm_vectors import WIDTH, adds_pairs_of_bytes
+from bertkit.transformer.kernels.llvm_vectors import LARGEST_BYTE, WIDTH
 from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.rows import (
     Quantized,
@@ -222,7 +222,7 @@ def test_rotated_rows_have_the_same_products_with_rotated_weights(width: int) ->
     turned = rotated(rows)
     np.testing.assert_allclose(turned @ rotated(weights, is_weight=True).T, rows @ weights.T, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(rotated(turned, is_weight=True), rows, rtol=1e-5, atol=1e-4)
-    block = min(width & -width, 128) if adds_pairs_of_bytes() and width % WIDTH == 0 else 1
+    block = min(width & -width, 128) if width % WIDTH == 0 else 1
     largest = (np.abs(turned) / np.sqrt(block)).max()
     assert (largest < 30) == (block > 1)
 
@@ -237,7 +237,7 @@ def test_quantized_rows(width: int) -> None:
     quantized = empty_quantized(*rows.shape)
     quantize_rows(rows, 0, len(rows), quantized)
     rows = rotated(rows)
-    step = (rows.max(1) - rows.min(1)) / 255
+    step = (rows.max(1) - rows.min(1)) / LARGEST_BYTE
     assert (np.abs(as_floats(quantized) - rows).max(1) <= 0.51 * step + 1e-6 * np.abs(rows).max(1)).all()
 
 
@@ -256,7 +256,7 @@ def test_norm_rows(width: int, dtype: torch.dtype) -> None:
         expected = norm.double()(x.double() + residual.double())
     torch.testing.assert_close(out, expected.to(dtype), rtol=2e-6 if dtype == torch.float32 else 1e-2, atol=1e-5)
     rows = rotated(expected.numpy())
-    step = (rows.max(1) - rows.min(1)) / 255
+    step = (rows.max(1) - rows.min(1)) / LARGEST_BYTE
     assert (np.abs(as_floats(quantized) - rows).max(1) <= 0.51 * step + 1e-4).all()
 
 
@@ -281,7 +281,7 @@ def test_int8_products(linear, num_rows: int, inputs: int, outputs: int) -> None
     far = empty_quantized(num_rows, outputs)
     gelu_rows(product, far)
     activated = rotated(F.gelu(exact).numpy())
-    step = (activated.max(1) - activated.min(1)) / 255
+    step = (activated.max(1) - activated.min(1)) / LARGEST_BYTE
     error = np.abs(as_floats(far) - activated).max(1)
     assert (error <= 0.51 * step + 3e-4 * exact.abs().amax(1).numpy() + 1e-4).all()
 

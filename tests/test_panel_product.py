@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bertkit.transformer.kernels.linear import CompiledInt8Linear
-from bertkit.transformer.kernels.llvm_vectors import has_byte_products, has_wide_registers
+from bertkit.transformer.kernels.llvm_vectors import LARGEST_BYTE, has_byte_products, has_wide_registers
 from bertkit.transformer.kernels.panel_product import weight_scales
 from bertkit.transformer.kernels.rotation import rotated
 
@@ -24,8 +24,8 @@ def exact_product(linear: CompiledInt8Linear, weight: torch.Tensor, values: np.n
 
 def random_case(num_rows: int, inputs: int, outputs: int) -> tuple[CompiledInt8Linear, torch.Tensor, np.ndarray]:
     weight = torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(inputs))
-    values = np.random.default_rng(outputs).integers(0, 256, (num_rows, inputs), np.uint8)
-    values[0], values[-1] = 255, 0
+    values = np.random.default_rng(outputs).integers(0, LARGEST_BYTE + 1, (num_rows, inputs), np.uint8)
+    values[0], values[-1] = LARGEST_BYTE, 0
     return CompiledInt8Linear(weight, None), weight, values
 
 
@@ -40,27 +40,30 @@ def test_product_is_the_exact_sum_of_integers(num_rows: int, inputs: int, output
 
 
 @pytest.mark.parametrize("signs", [(1, 1), (-1, -1), (1, -1)])
-def test_largest_products_do_not_overflow(signs: tuple[int, int]) -> None:
-    weight = torch.tensor(signs).float().repeat(70, 33)
+@pytest.mark.parametrize("inputs", [4, 20, 66])
+def test_largest_products_do_not_overflow(signs: tuple[int, int], inputs: int) -> None:
+    weight = torch.tensor(signs).float().repeat(70, inputs // 2)
     linear = CompiledInt8Linear(weight, None)
-    for value in (0, 1, 254, 255):
-        values = np.full((13, 66), value, np.uint8)
+    for value in (0, 1, LARGEST_BYTE - 1, LARGEST_BYTE):
+        values = np.full((13, inputs), value, np.uint8)
         product = linear.multiply(values)
         np.testing.assert_array_equal(product, exact_product(linear, weight, values))
 
 
-@pytest.mark.parametrize("inputs", [2, 65, 384])
-def test_rounded_neighbors_stay_within_their_sum(inputs: int) -> None:
+@pytest.mark.parametrize("inputs", [1, 2, 65, 384])
+def test_sums_in_16_bits_of_rounded_weights_do_not_overflow(inputs: int) -> None:
     weight = torch.randn(301, inputs, generator=torch.Generator().manual_seed(inputs))
     weight[0], weight[1, -1] = 0, 1e3
     scales, largest = torch.from_numpy(weight_scales(weight.numpy())), weight.abs().amax(dim=1) / 127
-    rounded = (weight / scales[:, None]).round()
+    rounded = (weight / scales[:, None]).round().int()
     assert rounded.abs().max() == 127
     if has_byte_products():
         assert torch.equal(scales[1:], largest[1:])
-    else:
-        sums = rounded[:, 0 : inputs // 2 * 2 : 2] + rounded[:, 1::2]
-        assert 127 <= sums.abs().max() <= 128 and (scales <= 2 * largest + 1e-30).all()
+        return
+    words = torch.nn.functional.pad(rounded, (0, -inputs % 12)).reshape(len(weight), -1, 3, 2, 2)
+    positive, negative = (LARGEST_BYTE * part.sum(dim=(2, 4)) for part in (words.clamp(min=0), words.clamp(max=0)))
+    assert positive.max() < 2**15 and negative.min() >= -(2**15) and (scales <= 4 * largest + 1e-30).all()
+    assert positive.max() > 0.9 * 2**15 or inputs < 12  # no coarser than needed
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3])

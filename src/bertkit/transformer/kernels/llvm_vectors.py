@@ -1,7 +1,7 @@
 """Building blocks of `vectors`: sixteen float32 as a numba type, and LLVM code for it."""
 
 import platform
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 from llvmlite import ir
@@ -121,37 +121,51 @@ def bfloat16_products(builder: Any, a: Any, b: Any, sums: Any) -> Any:
     return builder.call(function, [sums, builder.bitcast(a, _PAIRS), builder.bitcast(b, _PAIRS)])
 
 
-def adds_pairs_of_bytes() -> bool:
-    """Whether `byte_products` adds two products in 16 bits: on x86 with AVX2 and without VNNI."""
+def adds_in_16_bits() -> bool:
+    """Whether `byte_products` adds products in 16 bits first: on x86 with AVX2 and without VNNI."""
     return has_wide_registers("avx2") and not has_byte_products()
 
 
-def byte_products(builder: Any, a: Any, b: Any, sums: Any) -> Any:
-    """sums + the products of four bytes, those of ``a`` unsigned, in the bits of each lane, on x86 from AVX2 on.
+WORDS_AT_ONCE = 3 if adds_in_16_bits() else 1
+"""Words of four bytes whose products `byte_products` adds at once."""
 
-    Without VNNI two products are added in 16 bits first, which must not overflow.
+LARGEST_BYTE = 150 if adds_in_16_bits() else 255
+"""The largest number in a row of 8 bits. In 16 bits the sum of six products must fit: the smaller the numbers of rows,
+the finer may those of weights be."""
+
+
+def byte_products(builder: Any, *operands: Any) -> Any:
+    """Sums + the products of four bytes in the bits of each lane, on x86 from AVX2 on.
+
+    Without VNNI two of each word and those of all words are added in 16 bits first, which must not overflow.
+
+    Args:
+        operands: up to WORDS_AT_ONCE vectors of unsigned words, as many of weights, and sums.
     """
     bits = 512 if has_wide_registers("avx512vnni" if has_byte_products() else "avx512bw") else 256
-    lanes = bits // 32
-    parts = [_byte_products(builder, a, b, sums, first, lanes) for first in range(0, WIDTH, lanes)]
+    lanes, parts = bits // 32, []
+    for first in range(0, WIDTH, lanes):
+        numbers = ir.Constant(ir.VectorType(INT, lanes), list(range(first, first + lanes)))
+        parts.append(_byte_products(builder, *(builder.shuffle_vector(each, each, numbers) for each in operands)))
     return parts[0] if len(parts) == 1 else builder.shuffle_vector(*parts, ir.Constant(INTS, list(range(WIDTH))))
 
 
-def _byte_products(builder: Any, a: Any, b: Any, sums: Any, first: int, lanes: int) -> Any:
-    """`byte_products` of some lanes."""
-    numbers = ir.Constant(ir.VectorType(INT, lanes), list(range(first, first + lanes)))
-    a, b, sums = (builder.shuffle_vector(each, each, numbers) for each in (a, b, sums))
-    ints, shorts, bytes_ = (ir.VectorType(ir.IntType(bits), 32 * lanes // bits) for bits in (32, 16, 8))
-    a, b, bits = builder.bitcast(a, bytes_), builder.bitcast(b, bytes_), 32 * lanes
+def _byte_products(builder: Any, *operands: Any) -> Any:
+    """`byte_products` of the lanes of a register."""
+    *factors, sums = operands
+    ints, bits = sums.type, 32 * sums.type.count
+    shorts, bytes_ = (ir.VectorType(ir.IntType(size), bits // size) for size in (16, 8))
+    factors = [builder.bitcast(each, bytes_) for each in factors]
+    words, weights = factors[: len(factors) // 2], factors[len(factors) // 2 :]
     if has_byte_products():
         function = llvm_function(builder, f"x86.avx512.vpdpbusd.{bits}", ints, [ints, bytes_, bytes_])
-        return builder.call(function, [sums, a, b])
+        return builder.call(function, [sums, *words, *weights])
     names = ("avx512.pmaddubs.w.512", "avx512.pmaddw.d.512") if bits == 512 else ("avx2.pmadd.ub.sw", "avx2.pmadd.wd")
-    pairs = builder.call(llvm_function(builder, f"x86.{names[0]}", shorts, [bytes_, bytes_]), [a, b])
-    ones = ir.Constant(shorts, [1] * (2 * lanes))
-    return builder.add(
-        sums, builder.call(llvm_function(builder, f"x86.{names[1]}", ints, [shorts, shorts]), [pairs, ones])
-    )
+    multiply = llvm_function(builder, f"x86.{names[0]}", shorts, [bytes_, bytes_])
+    pairs = [builder.call(multiply, each) for each in zip(words, weights, strict=True)]
+    ones = ir.Constant(shorts, [1] * shorts.count)
+    widen_pairs = llvm_function(builder, f"x86.{names[1]}", ints, [shorts, shorts])
+    return builder.add(sums, builder.call(widen_pairs, [reduce(builder.add, pairs), ones]))
 
 
 def in_all_lanes(builder: Any, value: Any) -> Any:

@@ -4,8 +4,8 @@ Weights are packed once in panels of `PANEL` outputs: ``(N / PANEL, K, PANEL)`` 
 ``(N / PANEL, K / 2, PANEL, 2)`` pairs of bfloat16; or ``(N / PANEL, K / 4, PANEL, 4)`` int8. A tile of a few rows times
 a panel keeps its sums in registers, and adds the products of 32 bits of each row at a time, in the order of the inputs.
 
-Sums of 8-bit products are integers and exact. Processors that cannot add four products at once (VNNI) add two of them
-in 16 bits: there weights are rounded so that two neighbors cannot overflow (`weight_scales`).
+Sums of 8-bit products are integers and exact. Processors that cannot add four products at once (VNNI) add six of them
+in 16 bits: there rows and weights are rounded so that those cannot overflow (`weight_scales`).
 
 Shape letters: M rows, K inputs, N outputs.
 """
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit.compiled import compiled, overload
-from bertkit.transformer.kernels.llvm_vectors import adds_pairs_of_bytes
+from bertkit.transformer.kernels.llvm_vectors import LARGEST_BYTE, WORDS_AT_ONCE, adds_in_16_bits
 from bertkit.transformer.kernels.product_tiles import MANY_ROWS, PANEL, many_rows, multiply_tile
 from bertkit.transformer.kernels.rows import read, write
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
@@ -42,13 +42,15 @@ class RoundedPanels(NamedTuple):
 
 
 def weight_scales(weight: np.ndarray) -> np.ndarray:
-    """(N,) scales for rounding (N, K) weights to 8 bits: to 127 at most; where products are added in pairs, the sum of
-    two neighbors to 128 at most, which with inputs of up to 255 stays below 2^15."""
+    """(N,) scales for rounding (N, K) weights to 8 bits: to 127 at most; where products are added in 16 bits, so that
+    those of the positive, or the negative, weights of a sum stay below 2^15."""
     largest = np.abs(weight).max(axis=1) / np.float32(127)
-    if adds_pairs_of_bytes() and weight.shape[1] > 1:
-        pairs = weight[:, : weight.shape[1] // 2 * 2].reshape(len(weight), -1, 2).sum(axis=2)
-        # 128 if rounding adds a half to each
-        largest = np.maximum(largest, np.abs(pairs).max(axis=1) / np.float32(127.99))
+    if adds_in_16_bits():
+        missing = -weight.shape[1] % (4 * WORDS_AT_ONCE)
+        sums = np.pad(weight, [(0, 0), (0, missing)]).reshape(len(weight), -1, WORDS_AT_ONCE, 2, 2)
+        most = np.float32(2**15 // LARGEST_BYTE - WORDS_AT_ONCE)  # rounding adds at most a half to each of six
+        for part in (np.maximum(sums, 0), np.maximum(-sums, 0)):
+            largest = np.maximum(largest, part.sum(axis=(2, 4)).max(axis=(1, 2)) / most)
     return np.maximum(largest, np.float32(1e-30))
 
 

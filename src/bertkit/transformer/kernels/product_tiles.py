@@ -16,7 +16,8 @@ from bertkit.transformer.kernels.llvm_vectors import (
     INT,
     INTS,
     SHORTS,
-    adds_pairs_of_bytes,
+    WORDS_AT_ONCE,
+    adds_in_16_bits,
     bfloat16_products,
     byte_products,
     float_products,
@@ -72,7 +73,7 @@ def _many_rows(packed):
 
 def _many_rows_of(packed: Any) -> int:
     """`many_rows` by a numba type."""
-    return _ROWS_IN_PAIRS if packed.dtype == types.int8 and adds_pairs_of_bytes() else MANY_ROWS
+    return _ROWS_IN_PAIRS if packed.dtype == types.int8 and adds_in_16_bits() else MANY_ROWS
 
 
 @intrinsic
@@ -92,10 +93,10 @@ def multiply_tile(
             FRACTION: other tiles of the same weights request the rest, so that the memory is always busy. Or None:
             nothing is requested.
     """
-    is_fetched = fetched != types.none
+    is_fetched, at_once = fetched != types.none, 1
     choices = (1, 2, TILE_ROWS) if is_fetched else (_many_rows_of(packed),)
     if packed.dtype == types.int8:
-        add_products, vector = byte_products, INTS
+        add_products, vector, at_once = byte_products, INTS, 1 if is_fetched else WORDS_AT_ONCE
     else:
         add_products = float_products if bias.dtype == types.float32 else bfloat16_products
         vector = FLOATS if packed.dtype == bias.dtype else SHORTS
@@ -120,7 +121,7 @@ def multiply_tile(
             zeros = ir.Constant(lanes, None)
             before = [builder.select(continues, builder.load(pointer, align=4), zeros) for pointer in pointers]
             request = _requests(builder, weights, fetched, share) if is_fetched else None
-            results = _sums_of_tile(builder, inputs, weights, count, add_products, before, request)
+            results = _sums_of_tile(builder, inputs, weights, count, at_once, add_products, before, request)
             for pointer, each in zip(pointers, results, strict=True):
                 builder.store(each, pointer, align=4)
 
@@ -137,6 +138,7 @@ def _sums_of_tile(
     inputs: list[Any],
     weights: Any,
     count: Any,
+    at_once: int,
     add_products: Callable[..., Any],
     before: list[Any],
     request: Callable[[Any], None] | None,
@@ -146,40 +148,73 @@ def _sums_of_tile(
     Args:
         inputs: pointer to the words of each row of a tile.
         weights: pointer to vectors, the first in a row of the panel; of bfloat16 they are widened to float32.
+        at_once: rows of a panel that are multiplied at once; those that are left one by one.
         before: the sums before the first row.
-        add_products: of builder, the bits of one row in all lanes, a vector of weights, and sums; returns new sums.
+        add_products: of builder, the bits of words of one row in all lanes, as many vectors of weights, and sums;
+            returns new sums.
         request: called with the number of the row of the panel.
 
     Returns:
         The sums, row by row.
     """
-    is_short = weights.type.pointee == SHORTS
-    start, loop = builder.block, builder.append_basic_block("loop")
-    done = builder.append_basic_block("done")
-    builder.branch(loop)
+
+    def products(k: Any, num_words: int, sums: list[Any]) -> list[Any]:
+        rows = [builder.add(k, k.type(each)) for each in range(num_words)]
+        columns = [
+            [
+                _weights_at(builder, weights, builder.add(builder.mul(row, k.type(NUM_VECTORS)), k.type(v)))
+                for row in rows
+            ]
+            for v in range(NUM_VECTORS)
+        ]
+        new = []
+        for r, pointer in enumerate(inputs):
+            loaded = [builder.load(builder.gep(pointer, [row]), align=4) for row in rows]
+            words = [in_all_lanes(builder, each) for each in loaded]
+            for v in range(NUM_VECTORS):
+                new.append(add_products(builder, *words, *columns[v], sums[r * NUM_VECTORS + v]))
+        if request is not None:
+            request(k)  # after the products: before them it would keep sums from registers
+        return new
+
+    if at_once == 1:
+        return _loop(builder, count.type(0), count, 1, before, products)
+    whole = builder.sub(count, builder.urem(count, count.type(at_once)))
+    sums = _loop(builder, count.type(0), whole, at_once, before, products)
+    return _loop(builder, whole, count, 1, sums, products)
+
+
+def _weights_at(builder: Any, weights: Any, number: Any) -> Any:
+    vector = builder.load(builder.gep(weights, [number]), align=2)
+    return widen(builder, vector) if vector.type == SHORTS else vector
+
+
+def _loop(
+    builder: Any,
+    start: Any,
+    end: Any,
+    step: int,
+    before: list[Any],
+    body: Callable[[Any, int, list[Any]], list[Any]],
+) -> list[Any]:
+    """Generate a loop over every ``step``-th number from ``start``, with values that each turn replaces."""
+    first, loop, done = builder.block, builder.append_basic_block("loop"), builder.append_basic_block("done")
+    builder.cbranch(builder.icmp_signed("<", start, end), loop, done)
     builder.position_at_end(loop)
-    k = builder.phi(count.type)
-    k.add_incoming(count.type(0), start)
-    sums = [builder.phi(each.type) for each in before]
-    for each, initial in zip(sums, before, strict=True):
-        each.add_incoming(initial, start)
-    row, vectors = builder.mul(k, k.type(NUM_VECTORS)), []
-    for v in range(NUM_VECTORS):
-        loaded = builder.load(builder.gep(weights, [builder.add(row, k.type(v))]), align=2)
-        vectors.append(widen(builder, loaded) if is_short else loaded)
-    new = []
-    for r, pointer in enumerate(inputs):
-        number = in_all_lanes(builder, builder.load(builder.gep(pointer, [k]), align=4))
-        new += [add_products(builder, number, vectors[v], sums[r * NUM_VECTORS + v]) for v in range(NUM_VECTORS)]
-    if request is not None:
-        request(k)  # after the products: before them it would keep sums from registers
-    following = builder.add(k, k.type(1))
-    k.add_incoming(following, loop)
-    for each, added in zip(sums, new, strict=True):
-        each.add_incoming(added, loop)
-    builder.cbranch(builder.icmp_signed("<", following, count), loop, done)
+    k, values = builder.phi(start.type), [builder.phi(each.type) for each in before]
+    for each, initial in zip([k, *values], [start, *before], strict=True):
+        each.add_incoming(initial, first)
+    new = body(k, step, values)
+    following = builder.add(k, k.type(step))
+    for each, replaced in zip([k, *values], [following, *new], strict=True):
+        each.add_incoming(replaced, loop)
+    builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
     builder.position_at_end(done)
-    return new
+    results = [builder.phi(each.type) for each in before]
+    for each, initial, last in zip(results, before, new, strict=True):
+        each.add_incoming(initial, first)
+        each.add_incoming(last, loop)
+    return results
 
 
 def _requests(builder: Any, weights: Any, fetched: Any, share: Any) -> Callable[[Any], None]:

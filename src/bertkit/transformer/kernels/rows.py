@@ -10,6 +10,7 @@ import numpy as np
 from numba import types
 
 from bertkit.compiled import compiled, overload, part
+from bertkit.transformer.kernels.llvm_vectors import LARGEST_BYTE
 from bertkit.transformer.kernels.rotation import rotate_row
 from bertkit.transformer.kernels.vector_functions import WHOLE, gelu
 from bertkit.transformer.kernels.vectors import (
@@ -40,7 +41,7 @@ class Norm(NamedTuple):
 class Quantized(NamedTuple):
     """Rows of 8-bit numbers, each with its own scale: ``x = scale * (value - 128) + middle``.
 
-    The 256 values span the range of the row.
+    The values from 0 to LARGEST_BYTE span the range of the row.
     """
 
     values: np.ndarray  # (T, D) uint8
@@ -142,7 +143,7 @@ def quantize_row(line, quantized, row):
         numbers = load(line, c)
         low, high = smaller(low, numbers), larger(high, numbers)
     bottom, top = smallest(low), largest(high)
-    scale = max((top - bottom) / np.float32(255), np.float32(1e-30))
+    scale = max((top - bottom) / np.float32(LARGEST_BYTE), np.float32(1e-30))
     middle = bottom + np.float32(128) * scale
     quantized.scales[row], quantized.middles[row] = scale, middle
     factor, shift = broadcast(np.float32(1) / scale), broadcast(np.float32(128) - middle / scale)
