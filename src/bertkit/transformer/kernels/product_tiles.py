@@ -125,7 +125,7 @@ def multiply_tile(
             for pointer, each in zip(pointers, results, strict=True):
                 builder.store(each, pointer, align=4)
 
-        _for_each_tile(builder, num_rows, choices, tile)
+        for_each_case(builder, num_rows, choices, tile)
         return context.get_dummy_value()
 
     requested = types.intp if is_fetched else types.none
@@ -234,14 +234,14 @@ def _requests(builder: Any, weights: Any, fetched: Any, share: Any) -> Callable[
     return request
 
 
-def _for_each_tile(builder: Any, num_rows: Any, choices: Collection[int], generate: Callable[[int], None]) -> None:
-    """Generate code for each number of rows of a tile, and a switch between them."""
+def for_each_case(builder: Any, number: Any, choices: Collection[int], generate: Callable[[int], None]) -> None:
+    """Generate code for each of some values of a number, and a switch between them."""
     end = builder.append_basic_block("end")
-    switch = builder.switch(num_rows, end)
-    for rows in choices:
-        case = builder.append_basic_block(f"rows_{rows}")
-        switch.add_case(num_rows.type(rows), case)
+    switch = builder.switch(number, end)
+    for choice in choices:
+        case = builder.append_basic_block(f"case_{choice}")
+        switch.add_case(number.type(choice), case)
         builder.position_at_end(case)
-        generate(rows)
+        generate(choice)
         builder.branch(end)
     builder.position_at_end(end)

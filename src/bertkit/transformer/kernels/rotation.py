@@ -9,44 +9,66 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import extending
+from numba import extending, types
 
 from bertkit.compiled import compiled, part
 from bertkit.transformer.kernels.llvm_vectors import (
     FLOATS,
-    VECTOR,
     WIDTH,
     float_products,
+    pointer_of,
     shuffle,
 )
-from bertkit.transformer.kernels.vectors import load, store
+from bertkit.transformer.kernels.product_tiles import for_each_case
 
 intrinsic: Any = extending.intrinsic
 
-_LARGEST_BLOCK = 8 * WIDTH
-"""Columns of a block at most."""
+_BLOCKS = tuple(count * WIDTH for count in (1, 2, 4, 8))
+"""Columns of a block."""
 
 
 @intrinsic
-def combine_lanes(typing_context, a):
-    """The Hadamard transform of the lanes: sum over y of a[y] * (-1)**(number of bits that x and y share)."""
+def _rotate_block(typing_context, rows, start, block):
+    """Replace numbers from an index on, as many as a block has, by their Hadamard transform: sum over y of
+    number y * (-1)**(bits that x and y share)."""
 
     def generate(context, builder, signature, arguments):
-        (vector,) = arguments
-        for half in (1, 2, 4, 8):
-            other = shuffle(builder, vector, vector, [x ^ half for x in range(WIDTH)])
-            signs = ir.Constant(FLOATS, [-1.0 if x & half else 1.0 for x in range(WIDTH)])
-            vector = float_products(builder, vector, signs, other)
-        return vector
+        rows, start, block = arguments
 
-    return VECTOR(VECTOR), generate
+        def rotate(count: int) -> None:
+            indices = [builder.add(start, start.type(WIDTH * number)) for number in range(count // WIDTH)]
+            pointers = [pointer_of(context, builder, signature.args[0], rows, index)[0] for index in indices]
+            vectors = [_lanes_combined(builder, builder.load(pointer, align=4)) for pointer in pointers]
+            half = 1
+            while half < len(vectors):
+                for x in (x for x in range(len(vectors)) if not x & half):
+                    a, b = vectors[x], vectors[x + half]
+                    vectors[x], vectors[x + half] = builder.fadd(a, b), builder.fsub(a, b)
+                half *= 2
+            for pointer, vector in zip(pointers, vectors, strict=True):
+                builder.store(vector, pointer, align=4)
+
+        for_each_case(builder, block, _BLOCKS, rotate)
+        return context.get_dummy_value()
+
+    return types.void(rows, types.intp, types.intp), generate
+
+
+def _lanes_combined(builder: Any, vector: Any) -> Any:
+    half = 1
+    while half < WIDTH:
+        other = shuffle(builder, vector, vector, [x ^ half for x in range(WIDTH)])
+        signs = ir.Constant(FLOATS, [-1.0 if x & half else 1.0 for x in range(WIDTH)])
+        vector = float_products(builder, vector, signs, other)
+        half *= 2
+    return vector
 
 
 @part
 def block_of(width):
     """Columns of a block: a power of two that divides the width, 1 where rows are not rotated."""
     block = 1
-    while 2 * block <= _LARGEST_BLOCK and width % (2 * block) == 0:
+    while 2 * block <= _BLOCKS[-1] and width % (2 * block) == 0:
         block *= 2
     return block if block >= WIDTH else 1
 
@@ -57,16 +79,8 @@ def rotate_row(rows, start, width):
     block, end = block_of(width), start + width
     if block == 1:
         return
-    for c in range(start, end, WIDTH):
-        store(rows, c, combine_lanes(load(rows, c)))
-    stride = WIDTH
-    while stride < block:
-        for first in range(start, end, 2 * stride):
-            for c in range(first, first + stride, WIDTH):
-                left, right = load(rows, c), load(rows, c + stride)
-                store(rows, c, left + right)
-                store(rows, c + stride, left - right)
-        stride *= 2
+    for first in range(start, end, block):
+        _rotate_block(rows, first, block)
 
 
 @compiled
