@@ -25,6 +25,7 @@ from bertkit.transformer.kernels.inference_steps import (
     tile_attention,
 )
 from bertkit.transformer.kernels.linear import PlainInt8Linear
+from bertkit.transformer.kernels.llvm_vectors import LARGEST_BYTE
 from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct, read_rows
 from bertkit.transformer.kernels.tile_attention import attend_tiles
@@ -298,9 +299,10 @@ def random_product(num_rows: int, num_outputs: int) -> tuple[UnscaledProduct, Te
 
 
 def check_8_bits(quantized: Quantized, expected: Tensor, atol: float) -> None:
-    """Rows are off by at most half of 1/255 of their range, beside ``atol``."""
+    """Rows are off by at most half of 1/LARGEST_BYTE of their range, beside ``atol``."""
     expected = torch.from_numpy(rotated(expected.detach().numpy()))
-    values, step = torch.from_numpy(quantized.values).double() - 128, (expected.amax(1) - expected.amin(1)) / 255
+    values = torch.from_numpy(quantized.values).double() - 128
+    step = (expected.amax(1) - expected.amin(1)) / LARGEST_BYTE
     rows = values * torch.from_numpy(quantized.scales)[:, None] + torch.from_numpy(quantized.middles)[:, None]
     assert ((rows - expected).abs().amax(1) <= 0.51 * step + atol).all()
 
