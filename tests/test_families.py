@@ -130,7 +130,6 @@ def test_int8_rounds_what_products_read_and_nothing_else(family: Family, monkeyp
         rounded = exact(batch).last_hidden_state
     errors, effects = ((states - rounded).abs().amax(1) for states in (results, expected))
     assert errors.median() <= 1e-4 and effects.median() >= 1e-3  # a number between two steps may have the other one
-    assert errors.max() <= 0.03
 
 
 def attend_in_float32(*arguments: Any) -> None:
