@@ -451,7 +451,7 @@ def test_source_changed_while_read_raises(tmp_path: Path, monkeypatch: pytest.Mo
         ("", ShardSettings(), "hold no sentences"),
         ("\n\n \u200b\n", ShardSettings(), "hold no sentences"),
         ("the cat", ShardSettings(), "hold one sentence in all; expected several"),
-        ("b\xe4d\nb\xf6d\n", ShardSettings("lines"), "hold no sentences; 2 could not be read: .*set_aside.jsonl"),
+        ("b\xe4d\nb\xf6d\n", ShardSettings("lines"), "2 of 2 .* line 1: the sentence holds .*set_aside.jsonl"),
         (
             "the cat\nsat",
             ShardSettings("lines", held_out_share=0.5),
