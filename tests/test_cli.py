@@ -71,6 +71,11 @@ def complaint(capsys):
     return run_and_read
 
 
+@pytest.mark.parametrize(("value", "message"), [("2.5", "--top-k 2.5: expected an integer"), ("2.0", "no [MASK]")])
+def test_fractions_are_not_rounded_to_integers(value: str, message: str, complaint, tiny_model) -> None:
+    assert message in complaint("fill", "the fox", "--model", tiny_model, "--top-k", value)
+
+
 def test_tokenize(rows, tiny_model):
     (row,) = rows("tokenize", "The fox jumps", "--model", tiny_model)
     assert row["tokens"] == ["[CLS]", "the", "fox", "jump", "##s", "[SEP]"]

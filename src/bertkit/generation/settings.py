@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bertkit.errors import UsageError
-from bertkit.tasks.field_types import AboveZero, Count, Range, Seed, check_field_types
+from bertkit.tasks.field_types import AboveZero, Count, Number, Range, Seed, check_field_types
 
 _Probability = Annotated[float, Range("a probability above 0 and up to 1", lambda value: 0 < value <= 1)]
-_Number = Annotated[int, Range("an integer of at least 0", lambda value: value >= 0)]
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class GenerationSettings:
     top_p: _Probability | None = None
     seed: Seed = 0
     precision: str = "float32"
-    num_candidates: _Number = 0
+    num_candidates: Number = 0
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

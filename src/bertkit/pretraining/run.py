@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -14,7 +15,7 @@ import torch
 from bertkit.advice import few_held_out
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import resolve_device
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import BertkitError, UnknownWordsWarning, UsageError
 from bertkit.model import Model, load
 from bertkit.objectives import OBJECTIVES
 from bertkit.pretraining.feed import (
@@ -129,6 +130,11 @@ class Pretraining(Job):
             model, objective = models.model, self.recipe.objective
             _check_samples(models, self.recipe.samples)
             tokenizer = model.tokenizer
+            if number := _num_unknown(tokenizer, self.recipe.samples):
+                self.log_line(
+                    f"{number} of the {len(self.recipe.samples)} samples have words that the vocabulary cannot spell "
+                    "([UNK]): in a recipe file, set samples to texts like those of the corpus"
+                )
             shard, held_out = self._shards(tokenizer)
             feed = make_feed(
                 shard, tokenizer, self.recipe.data, objective, batch_size=settings.batch_size, seed=settings.seed,
@@ -233,7 +239,7 @@ class Pretraining(Job):
         (self.out / _REFUSED).unlink(missing_ok=True)
         try:
             yield
-        except DataError as error:
+        except BertkitError as error:
             (self.out / _REFUSED).write_text(f"{error}\n", encoding="utf-8", newline="\n")
             raise
 
@@ -324,6 +330,11 @@ def _check_samples(models: TrainedModels, texts: Sequence[str]) -> None:
             raise UsageError(f"samples has {text!r:.60}, of {num_tokens} tokens: the model has {longest} positions")
 
 
+def _num_unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> int:
+    """The number of texts with [UNK] tokens."""
+    return sum(tokenizer.encode(text, special_tokens_in_text=True).num_unknown > 0 for text in texts)
+
+
 def _check_masked(text: str, mask: str) -> None:
     if mask not in text:
         raise UsageError(f"samples has {text!r:.60}: put {mask} where a word is to be predicted")
@@ -334,7 +345,8 @@ def _samples(model: Model | None, texts: Sequence[str], log_line: Callable[[str]
     filled = []
     if model is None:
         return {"samples": filled}
-    with without_dropout(model.network):
+    with without_dropout(model.network), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnknownWordsWarning)  # logged once, before training
         for text in texts:
             for mask in model.fill_mask(text, top_k=5):
                 candidates = [{"token": one.token, "score": round(one.score, 4)} for one in mask.candidates]
