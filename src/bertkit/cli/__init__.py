@@ -189,6 +189,7 @@ def _as_command(message: str, arguments: list[str]) -> str:
         lambda match: f"--ignore-{match[1].replace('_', '-')} {match[2].replace(',', '')}",
         message,
     )
+    message = re.sub(r"(: expected [^:;]+) or None$", r"\1, or omit it", message)  # which an option cannot be
     _, commands, _ = app().parse_commands(arguments)
     if commands[-1].default_command is None:  # a group of commands, which has no options
         return message
