@@ -33,7 +33,7 @@ from bertkit.errors import UsageError
 from bertkit.files.user_cache import user_cache
 from bertkit.files.whole_files import lock_file, whole_file
 
-if numba.config.DISABLE_JIT:
+if numba.config.DISABLE_JIT:  # pyrefly: ignore
     raise UsageError(
         "NUMBA_DISABLE_JIT is set in the environment, and bertkit computes in functions that numba compiles: unset it"
     )
