@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -337,6 +338,22 @@ def test_stopped_run_resumes_with_the_same_bits(corpus: Path, tmp_path: Path) ->
         steps = made.state.step
     assert steps == 10 and any("resuming after step 10" in line for line in made.lines)
     assert digest(parts) == digest(whole)
+
+
+def test_resumed_run_refuses_another_text(tmp_path: Path) -> None:
+    path, run = write_corpus(tmp_path / "corpus.txt"), tmp_path / "run"
+    made = pretraining(path, run)
+    assert made.start(resume=False, should_stop=lambda: made.state.step >= 5).reason == "stopped"
+    whole = path.read_text()
+    path.write_text(whole + "the cat sat.\n")
+    shutil.rmtree(run / "shard")
+    with pytest.raises(
+        DataError, match=r"started with other text \(corpus: [\d,]+ tokens, now [\d,]+\): put the files"
+    ):
+        pretraining(path, run).start(resume=True)
+    path.write_text(whole)
+    shutil.rmtree(run / "shard")
+    assert pretraining(path, run).start(resume=True).reason == "finished"
 
 
 def test_samples_are_filled_without_dropout() -> None:

@@ -4,7 +4,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ import torch
 from bertkit.advice import few_held_out
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import resolve_device
-from bertkit.errors import BertkitError, UnknownWordsWarning, UsageError
+from bertkit.errors import BertkitError, DataError, UnknownWordsWarning, UsageError
 from bertkit.model import Model, load
 from bertkit.objectives import OBJECTIVES
 from bertkit.pretraining.feed import (
@@ -160,6 +160,8 @@ class Pretraining(Job):
 
         self._opened, self._network, self._evaluate = models, network, evaluate_held_out
         self._corpus_facts = self._facts_of(shard, held_out, feed)
+        if saved is not None:
+            self._check_same_text()
         return self.trainer(
             network, task, feed, settings, save_model=models.save,
             evaluate=evaluate_held_out, best_by=objective.best_by,
@@ -301,6 +303,24 @@ class Pretraining(Job):
             corpus["random_pair_share"] = share
             self.log_line(f"{100 * share:.1f} % of the sentence pairs are random, the others are consecutive")
         return {"corpus": corpus, "held_out": corpus_facts(held_out, was_read=bool(self.inputs.held_out))}
+
+    def _check_same_text(self) -> None:
+        """Check that a resumed run has the text with which it began, also if its shard was deleted and written again.
+
+        Raises:
+            DataError: it has another text.
+        """
+        log, start = self.out / "metrics.jsonl", dict[str, Any]()
+        with suppress(OSError, ValueError), open(log, "rb") as file:
+            start = json.loads(file.readline())
+        for name, facts in self._corpus_facts.items():
+            before = start.get(name) or facts
+            if any(facts[key] != before[key] for key in ("num_documents", "num_tokens", "unigram_entropy")):
+                raise DataError(
+                    f"{self.out} was started with other text ({name}: {before['num_tokens']:,} tokens, now "
+                    f"{facts['num_tokens']:,}): put the files back and delete {self.out / 'shard'}, "
+                    "or choose another folder"
+                )
 
     def start_facts(self) -> dict[str, Any]:
         return {"settings": self.recipe.facts(), "inputs": self.inputs.facts(),
