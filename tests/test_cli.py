@@ -71,6 +71,16 @@ def complaint(capsys):
     return run_and_read
 
 
+def test_options_that_may_be_none_are_omitted(complaint, tiny_model) -> None:
+    said = complaint("generate", "the fox", "--model", tiny_model, "--temperature", "0")
+    assert said == "bertkit: --temperature 0.0: expected a number above 0, or omit it"
+
+
+@pytest.mark.parametrize(("value", "message"), [("2.5", "--top-k 2.5: expected an integer"), ("2.0", "no [MASK]")])
+def test_fractions_are_not_rounded_to_integers(value: str, message: str, complaint, tiny_model) -> None:
+    assert message in complaint("fill", "the fox", "--model", tiny_model, "--top-k", value)
+
+
 def test_tokenize(rows, tiny_model):
     (row,) = rows("tokenize", "The fox jumps", "--model", tiny_model)
     assert row["tokens"] == ["[CLS]", "the", "fox", "jump", "##s", "[SEP]"]

@@ -187,3 +187,11 @@ def test_process_does_not_wait_for_itself_after_an_error(folder: Path) -> None:
     code = "from numba import TypingError\nfrom bertkit import machine_code; machine_code._LONGEST_WAIT = 9_999\n"
     code += "for _ in range(2):\n    try: tiny.half('text')\n    except TypingError: print('refused')\n"
     assert run(folder, code) == ("refused\nrefused", "")
+
+
+def test_disabled_compilation_is_refused_in_one_sentence(folder: Path) -> None:
+    code = (
+        "from bertkit.errors import UsageError\ntry:\n    tiny.half(3)\nexcept UsageError as error:\n    print(error)"
+    )
+    assert run(folder, code, NUMBA_DISABLE_JIT="1")[0].startswith("NUMBA_DISABLE_JIT is set in the environment")
+    assert run(folder, "print(tiny.half(3))", NUMBA_DISABLE_JIT="0")[0] == "1.5"

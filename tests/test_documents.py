@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bertkit.corpus import read_texts
-from bertkit.corpus.documents import Reading, Sentence, read_parts, read_sentences
+from bertkit.corpus.documents import Reading, Sentence, read_parts, read_sentences, readable_sentences
 from bertkit.corpus.texts import find_files, read_rows
 from bertkit.errors import DataError, UsageError
 from bertkit.files import SkippedRow
@@ -188,6 +188,49 @@ def test_invalid_utf8(tmp_path: Path) -> None:
     path.write_bytes(b'"One b\xe4d."\n"Two."\n')
     with pytest.raises(DataError, match=r"a.jsonl, line 1: byte 6 is not UTF-8"):
         list(read_sentences(path))
+
+
+def test_lines_of_old_macintosh_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"The soup was hot.\rno mark at its end\r\rShe went in.\r")
+    sentences = list(read_sentences(path, Reading("lines")))
+    assert documents(sentences) == [["The soup was hot.", "no mark at its end"], ["She went in."]]
+    assert [sentence.line for sentence in sentences] == [1, 2, 4]
+
+
+def test_text_of_which_most_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "Two."}\n{"text": "Three."}\n{"body": "One."}\n{"text": null}\n')
+    assert [one.text for one in readable_sentences(path, Reading())] == ["Two.", "Three."]
+    with pytest.raises(DataError, match=r"^3 of 4 rows and sentences cannot be read, the first: .*a.jsonl, line 1 has"):
+        list(readable_sentences(path, Reading(column="body")))
+    path = tmp_path / "b.txt"
+    path.write_text("Der K\u00e4se.\nDie T\u00fcr.\nBrot.\n", encoding="latin-1")
+    with pytest.raises(DataError, match=r"^2 of 3 .*b.txt, line 1: .* not UTF-8; convert the file \(iconv"):
+        list(readable_sentences(path, Reading("lines")))
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        (b"(\xb5/\xfd", r"compressed \(zstd -d\)"),
+        (b"BZh91AY&SY", r"compressed \(bzip2 -d\)"),
+        (b"\xfd7zXZ\0", r"compressed \(xz -d\)"),
+        (b"%PDF-1.7\n", "a PDF"),
+        (b"PAR1\x15", "parquet"),
+    ],
+)
+def test_files_that_are_not_text_are_named(start: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(start + b" and so on\n")
+    with pytest.raises(DataError, match=message):
+        list(read_sentences(tmp_path / "a.txt", Reading(), []))
+
+
+def test_other_extensions_are_refused_with_advice(tmp_path: Path) -> None:
+    for name, advice in (("a.txt.gz", "gzip -d"), ("a.json", "jq"), ("README", "rename it to .txt")):
+        (tmp_path / name).write_text("[]")
+        with pytest.raises(UsageError, match=f"unknown extension .* expected one of .txt.*; .*{advice}"):
+            find_files(tmp_path / name)
 
 
 def test_other_encodings_are_named(tmp_path: Path) -> None:

@@ -472,6 +472,7 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
     [
         ({"num_beams": 0}, "num_beams=0: expected an integer of at least 1"),
         ({"max_new_tokens": 0}, "max_new_tokens=0"),
+        ({"seed": 0}, "seed=0 requires sampling: give a temperature too"),
         ({"temperature": 1.0, "seed": 2**63}, r"seed=9223372036854775808: expected an integer from 0 to below 2\*\*63"),
         ({"temperature": 0.0}, "temperature=0.0: expected a number above 0"),
         ({"temperature": 1.0, "top_p": 1.5}, "top_p=1.5"),

@@ -107,6 +107,12 @@ def test_folder_without_weights_config_or_tokenizer(folder: Path, originals: Fil
     bertkit.load(folder)
 
 
+def test_model_inside_a_run_is_named(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model").symlink_to(folder)
+    refused(tmp_path / "run", f"holds no config.json; its run has the model {tmp_path / 'run' / 'model'}")
+
+
 def test_weights_of_other_programs_are_named(folder: Path) -> None:
     (folder / "onnx").mkdir()
     (folder / "model.safetensors").rename(folder / "onnx" / "model.onnx")

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -169,6 +170,8 @@ def test_mask_rate_falls_in_a_line() -> None:
         ("data.layout=foo", "layout='foo': expected one of 'auto', 'lines'"),
         ("data.max_seqlen=128.0", r"\[data\]: max_seqlen=128.0: expected an integer"),
         ("vocabulary.vocab_size=big", r"\[vocabulary\]: vocab_size='big': expected an integer"),
+        ("vocabulary.vocab_size=6", r"vocab_size=6: expected an integer of at least 7, for 5 special tokens"),
+        ("vocabulary.add_words=-1", "add_words=-1: expected an integer of at least 0"),
         ("model.config=3", r"\[model\]: config=3: expected keys and values"),
         ("objective.mask_rate=1.5", "a share"),
         ("objective.mask_rate=0.0", "a share above 0"),
@@ -337,6 +340,22 @@ def test_stopped_run_resumes_with_the_same_bits(corpus: Path, tmp_path: Path) ->
     assert digest(parts) == digest(whole)
 
 
+def test_resumed_run_refuses_another_text(tmp_path: Path) -> None:
+    path, run = write_corpus(tmp_path / "corpus.txt"), tmp_path / "run"
+    made = pretraining(path, run)
+    assert made.start(resume=False, should_stop=lambda: made.state.step >= 5).reason == "stopped"
+    whole = path.read_text()
+    path.write_text(whole + "the cat sat.\n")
+    shutil.rmtree(run / "shard")
+    with pytest.raises(
+        DataError, match=r"started with other text \(corpus: [\d,]+ tokens, now [\d,]+\): put the files"
+    ):
+        pretraining(path, run).start(resume=True)
+    path.write_text(whole)
+    shutil.rmtree(run / "shard")
+    assert pretraining(path, run).start(resume=True).reason == "finished"
+
+
 def test_samples_are_filled_without_dropout() -> None:
     tokenizer = Tokenizer.from_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
     config = BertConfig(
@@ -400,11 +419,21 @@ def test_invalid_settings_raise_before_the_folder_is_created(corpus: Path, tmp_p
     assert "typo.txt" in fails(source=tmp_path / "typo.txt")
     assert "typo.txt" in fails(inputs={"held_out": (tmp_path / "typo.txt",)})
     assert "no column 'text'" in fails(inputs={"column": "text"})
+    with pytest.raises(UsageError, match="the corpus is empty"):
+        Pretraining(run, read_recipe("cpu-minutes", TINY), Inputs(())).start(resume=False)
     assert "held_out_share" in fails("data.held_out_share=0")
     assert "[MASK]" in fails(inputs={"vocabulary": without_mask})
     assert "reads from left to right" in fails("model.architecture=gpt2")
     assert "reads from left to right" in fails("model.config.is_decoder=true")
     assert "nowhere" in fails("model.from_checkpoint=true", inputs={"model": str(tmp_path / "nowhere")})
+
+
+@pytest.mark.parametrize("option", ["--size=mini", "--vocab-size=900", "--set=model.config.hidden_dropout_prob=0.0"])
+def test_settings_of_new_models_are_refused_for_a_checkpoint(option: str, corpus: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "run"
+    arguments = ["pretrain", "--corpus", str(corpus), "--out", str(out), "--recipe", "domain-adapt", "--model", "any"]
+    assert run_command([*arguments, option]) == 2 and not out.exists()
+    assert "domain-adapt continues from a checkpoint, which has its own" in capsys.readouterr().err
 
 
 def test_bad_samples_and_cased_vocabularies_raise_before_training(corpus: Path, tmp_path: Path) -> None:
@@ -596,6 +625,7 @@ PRECISION_LINE = (
 )
 
 
+@pytest.mark.filterwarnings("error::bertkit.errors.UnknownWordsWarning")
 def test_share_of_unknown_words_is_printed(corpus: Path, tmp_path: Path) -> None:
     vocabulary, path = tmp_path / "vocab.txt", tmp_path / "corpus.txt"
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "."]))
@@ -604,7 +634,8 @@ def test_share_of_unknown_words_is_printed(corpus: Path, tmp_path: Path) -> None
     made = pretraining(path, tmp_path / "run", "training.num_steps=1", vocabulary=vocabulary, held_out=(held_out,))
     assert made.start(resume=False).reason == "finished"
     counts = np.fromfile(tmp_path / "run" / "shard" / "counts.bin", "<i8")
-    (line,) = [line for line in made.lines if "[UNK]" in line]
+    of_samples, line = [line for line in made.lines if "[UNK]" in line]
+    assert of_samples.startswith("3 of the 3 samples have words that the vocabulary cannot spell")
     assert counts[1] == 60 and line.startswith("corpus: ") and f"{60 / counts.sum():.1%} of the tokens" in line
 
 

@@ -470,6 +470,8 @@ def test_several_pairs_of_columns_are_refused(write):
     assert row.texts == ("a", "b")
     with pytest.raises(DataError, match="choose one with --columns query=NAME positive=NAME"):
         list(read_text_sets(write("b.csv", "query,positive,document\na,b,c\n")))
+    (row,) = read_text_sets(write("d.csv", "source,target\na,b\n"), columns={"query": "source", "positive": "target"})
+    assert (row.query, row.positives, row.score) == ("a", ("b",), None)  # not a score, as its name is chosen
 
 
 def test_ids_of_rows(write):

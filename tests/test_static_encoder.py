@@ -196,7 +196,7 @@ BAD_FILES = {
     "spaces_and_columns": (b"the 1 2 3\ncat 1 2  3 4\n", r"line 2: 4 numbers after 'cat', expected 3"),
     "word_alone": ("2 3\nthé\ncat 1 2 3\n".encode(), r"line 2: 0 numbers after 'thé', expected 3"),
     "no_words_named": (b"0 3\n", r"names 0 words of 3 numbers"),
-    "words_only": (b"the\ncat\n", r"line 1: b'the' has no numbers"),
+    "words_only": (b"the\ncat\n", r"line 1: 'the' has no numbers"),
     "binary_cut": (b"2 3\nthe " + struct.pack("<3f", 1, 2, 3) + b"cat \0\0", r"too few for the 2 words"),
     "binary_more": (
         b"1 2\nthe " + struct.pack("<2f", 1, 2) + b"\ncat " + struct.pack("<2f", 3, 4),
@@ -206,7 +206,7 @@ BAD_FILES = {
     "gzip": (b"\x1f\x8b\x08\0", r"is compressed: .* decompress it"),
     "zip": (b"PK\x03\x04\x14\0the 1 2", r"is compressed: .* decompress it"),
     "utf-16": ("the 1 2\ncat 3 4\n".encode("utf-16"), r"the file is in UTF-16 \(iconv"),
-    "commas": (b"the 1,5 2,5\n", r"line 1: b'the 1,5 2,5' has no numbers"),
+    "commas": (b"the 1,5 2,5\n", r"line 1: 'the 1,5 2,5' has no numbers"),
     "fasttext": (b"\xba\x16\x4f\x2f\x0c\0\0\0", r"give its .vec file"),
 }
 

@@ -35,6 +35,7 @@ from wordpiece_reference import (
     words,
 )
 
+from bertkit.errors import DataError
 from bertkit.tokenizer import Encoding, Tokenizer, Vocabulary
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -764,6 +765,24 @@ def test_literal_examples():
 def test_byte_order_mark_of_a_vocabulary_is_skipped(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n\ufeffa\n", encoding="utf-8-sig")
     assert Vocabulary.load(tmp_path / "vocab.txt").tokens == ("[PAD]", "[UNK]", "\ufeffa")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"[PAD]\n[UNK]\nthe\t52\ncat\t9\n##s\t3\n",
+            r"3 of the 5 .* such as 'the\\t52', and match no word",
+        ),
+        (b"[PAD]\nthe \ncat \n", "2 of the 3 entries .* have spaces or tabs, such as 'the '"),
+        ("[PAD]\nthe\n".encode("utf-16"), r"not UTF-8 \(byte 0\): the file is in UTF-16 \(iconv"),
+        (b"[PAD]\nk\xe4se\n", r"not UTF-8 \(byte 7\): convert the file \(iconv -f windows-1252"),
+    ],
+)
+def test_files_that_are_no_vocabulary_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        Vocabulary.load(tmp_path / "vocab.txt")
 
 
 @needs_data

@@ -501,6 +501,19 @@ def test_full_disk_keeps_the_previous_checkpoint(tmp_path: Path, file: str) -> N
     assert load_state(results[-1], again.network, optimizer_of(again, SETTINGS)).step == 5
 
 
+def test_evaluations_worse_than_the_initial_weights_are_logged_as_such(tmp_path: Path) -> None:
+    trainer = trainer_of(fresh_model(), tmp_path / "run", SETTINGS.changed(num_steps=3, evaluate_every=1))
+    values, lines = iter([2.0, 5.0, 6.0, 1.0]), list[str]()
+    trainer.evaluate, trainer.log_line = lambda: {"masked_lm_loss": next(values)}, lines.append
+    assert trainer.train() == "finished"
+    assert [line for line in lines if line.startswith("step")] == [
+        "step 0: masked_lm_loss 2",
+        "step 1: masked_lm_loss 5 (best so far, worse than the initial weights)",
+        "step 2: masked_lm_loss 6 (worse than the initial weights)",
+        "step 3: masked_lm_loss 1 (best so far)",
+    ]
+
+
 def test_saving_a_model_on_a_full_disk(tmp_path: Path) -> None:
     with files_end_after(10_000), pytest.raises(OSError, match=r"model cannot be written .*File too large.*room"):
         fresh_model().save(tmp_path / "model")

@@ -11,8 +11,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 from full_disk import files_end_after
+from safetensors.numpy import save_file
 
 import bertkit.files.whole_files
 from bertkit.errors import UsageError
@@ -205,3 +207,12 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
     assert error.value.filename == str(path) and path.read_text() == "old"
     with pytest.raises(OSError, match="/dev/full"), whole_file("/dev/full") as same, open(same, "w") as file:
         file.write("x" * 100_000)
+
+
+@pytest.mark.parametrize("library", ["numpy", "safetensors"])
+def test_full_disk_is_named_for_every_library(library: str, tmp_path: Path) -> None:
+    values, target = np.zeros(20_000, np.float32), tmp_path / "values"
+    full = pytest.raises(OSError, match=f"(too large|on device): '{target}'$")
+    with full, files_end_after(30_000), whole_file(target) as temporary:
+        values.tofile(temporary) if library == "numpy" else save_file({"values": values}, temporary)
+    assert not list(tmp_path.iterdir())

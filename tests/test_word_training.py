@@ -230,12 +230,14 @@ def test_text_that_is_not_read_is_reported(tmp_path, capfd):
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     (corpus / "a.txt").write_bytes("\n".join(topics(40)).encode() + b"\ncaf\xe9 au lait .\n")
-    (corpus / "b.jsonl").write_text('{"text": "bread"}\nno json\n{"text": 5}\n')
+    (corpus / "b.jsonl").write_text('{"text": "bread zebra"}\nno json\n{"text": 5}\n')
     (corpus / "c.md").touch()
     assert run(["words", "train", str(corpus), "--out", str(tmp_path / "model"), "--dimensions", "8"]) == 0
-    skipped, unreadable = capfd.readouterr().err.splitlines()
+    skipped, unreadable, rare = capfd.readouterr().err.splitlines()
     assert f"files skipped because of their extension: 1 ({corpus / 'c.md'})" in skipped
     assert "could not be read: 3, the first: " in unreadable and "a.txt, line 41: the sentence holds" in unreadable
+    num_words = 1 + len(StaticEncoder.open(tmp_path / "model").words)
+    assert rare.startswith(f"1 of {num_words} words get no vector, as they occur less than 5 times")
 
 
 def test_vectors_that_are_not_finite_raise():

@@ -2,7 +2,7 @@
 
 Takes: functions in the subset of Python that numba compiles, with numba's options.
 Gives: these functions as machine code, run without the global interpreter lock.
-May import: files.
+May import: errors, files.
 """
 
 import atexit
@@ -29,8 +29,14 @@ from numba.core.event import Event, Listener, register
 from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
 
+from bertkit.errors import UsageError
 from bertkit.files.user_cache import user_cache
 from bertkit.files.whole_files import lock_file, whole_file
+
+if numba.config.DISABLE_JIT:  # pyrefly: ignore
+    raise UsageError(
+        "NUMBA_DISABLE_JIT is set in the environment, and bertkit computes in functions that numba compiles: unset it"
+    )
 
 
 class _PartLibrary(JITCodeLibrary):

@@ -82,7 +82,9 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     path = directory / "config.json"
     content = config_content(path)
     if content is None:
-        raise CheckpointError(f"{directory} is not a model folder: it holds no config.json")
+        inside = directory / "model"
+        advice = f"; its run has the model {inside}" if (inside / "config.json").is_file() else ""
+        raise CheckpointError(f"{directory} is not a model folder: it holds no config.json{advice}")
     return parse_config(content, path, ignore_keys)
 
 

@@ -16,10 +16,10 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from io import StringIO, TextIOWrapper
 from os.path import expanduser
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, get_args
 
 if TYPE_CHECKING:
-    from cyclopts import App, CycloptsError, Group
+    from cyclopts import App, ArgumentCollection, CycloptsError, Group
 
 COMMANDS = {  # name -> (group, summary); the file is named after the command
     "index": ("Search", "Index files and folders for search."),
@@ -82,12 +82,24 @@ def app() -> "App":
         version_flags=["--version"],
         default_parameter=Parameter(negative_iterable=()),  # no --empty-corpus beside --corpus
         suppress_keyboard_interrupt=False,
+        config=_refuse_fractions,
     )
     groups = _groups()
     for order, (name, (group, summary)) in enumerate(COMMANDS.items()):
         path = f"bertkit.cli.{name.replace('-', '_')}:command"
         commands.command(path, name=name, help=summary, group=groups[group], sort_key=order)
     return commands
+
+
+def _refuse_fractions(_app: "App", _commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
+    """Raise a UsageError for a fraction as an integer, which the parser would round."""
+    from bertkit.errors import UsageError
+
+    for argument in arguments:
+        kinds = {argument.hint, *get_args(argument.hint)}
+        for token in argument.tokens if int in kinds and float not in kinds else ():
+            if re.fullmatch(r"[+-]?\d*\.\d*[1-9]\d*", token.value):
+                raise UsageError(f"{token.keyword or argument.name} {token.value}: expected an integer")
 
 
 @cache
@@ -177,6 +189,7 @@ def _as_command(message: str, arguments: list[str]) -> str:
         lambda match: f"--ignore-{match[1].replace('_', '-')} {match[2].replace(',', '')}",
         message,
     )
+    message = re.sub(r"(: expected [^:;]+) or None$", r"\1, or omit it", message)  # which an option cannot be
     _, commands, _ = app().parse_commands(arguments)
     if commands[-1].default_command is None:  # a group of commands, which has no options
         return message

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.output import Column, Device
 from bertkit.cli.task_options import given_options, settings_of
+from bertkit.errors import UsageError
 from bertkit.pretraining.recipe import Recipe, RecipeSettings, read_recipe, with_length
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ DEFAULT_RECIPE = "cpu-minutes"
 SettingsOfRecipe: Any = settings_of(
     RecipeSettings, defaults=read_recipe(DEFAULT_RECIPE).values(), without=("objective", "config")
 )
+_OF_NEW_MODELS = ("architecture", "size", "config", "vocab_size", "lowercase")
+"""Settings without an effect on a checkpoint."""
 NO_SETTINGS = SettingsOfRecipe()
 
 
@@ -75,6 +78,11 @@ class RunOptions:
         length = {name: given.pop(name, None) for name in ("num_steps", "minutes")}
         changes = with_objective(self.objective, self.set)
         recipe = read_recipe(self.recipe, changes).changed(**given)
+        names = {*given, *(name for change in changes for name in change.partition("=")[0].split(".")[:2])}
+        if recipe.model.from_checkpoint and (unused := [name for name in _OF_NEW_MODELS if name in names]):
+            raise UsageError(
+                f"{self.recipe} continues from a checkpoint, which has its own {', '.join(unused)}: omit what sets it"
+            )
         return with_length(recipe, **length, changes=[*changes, *(f"training.{name}" for name in given)])
 
     def inputs(self) -> "Inputs":

@@ -179,6 +179,12 @@ def train(
     finally:  # too few words may be the consequence
         if unreadable:
             note(f"rows and sentences that could not be read: {len(unreadable):,}, the first: {unreadable[0]}")
+    if corpus.num_rare:
+        num_words = len(corpus.words) + corpus.num_rare
+        note(
+            f"{corpus.num_rare:,} of {num_words:,} words get no vector, as they occur less than {chosen.min_count} "
+            "times (--min-count)"
+        )
     _train("words train", WordVectorTraining(out, chosen, log_line=note), corpus, resume)
 
 

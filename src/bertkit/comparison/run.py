@@ -1,7 +1,6 @@
 """Run of a comparison: the same corpus, vocabulary, size and time for every model; resumable."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +20,7 @@ from bertkit.comparison.models import MODELS, special_ids
 from bertkit.comparison.page import write_comparison_page
 from bertkit.comparison.predictors import Predictor, check_lengths
 from bertkit.comparison.settings import ComparisonSettings
-from bertkit.corpus.documents import Reading, read_sentences
+from bertkit.corpus.documents import Reading, readable_sentences
 from bertkit.corpus.shards import TokenShard
 from bertkit.errors import DataError, UsageError
 from bertkit.evidence.suites import Paradigm
@@ -245,7 +244,7 @@ def _check_documents(corpus: Sequence[Path], reading: Reading) -> None:
     Raises:
         DataError: it is one document.
     """
-    sentences = read_sentences(corpus, reading, set_aside=deque(maxlen=0))
+    sentences = readable_sentences(corpus, reading)
     documents = islice((sentence for sentence in sentences if sentence.starts_document), 2)
     if len(list(documents)) < 2:
         raise DataError(

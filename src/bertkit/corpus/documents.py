@@ -25,7 +25,7 @@ from bertkit.corpus.sentences import (
 from bertkit.corpus.texts import TextRow, find_files, read_rows
 from bertkit.errors import DataError, UsageError
 from bertkit.files.bad_rows import SkippedRow
-from bertkit.files.lines import extension, other_encoding
+from bertkit.files.lines import TO_UTF8, ZERO_BYTES, extension, other_encoding
 
 TextLayoutSetting = Literal["auto", TextLayout]
 """A `TextLayout`, or "auto": guessed from the first megabyte of each file."""
@@ -97,7 +97,7 @@ class Part:
     def invalid(self, start: int, end: int, line: int) -> SkippedRow:
         """The record of a skipped sentence with bytes that are not UTF-8."""
         text = sentence_text(self.data[start:end].tobytes())
-        return SkippedRow.of(self.path, int(line), ": the sentence holds bytes that are not UTF-8", text)
+        return SkippedRow.of(self.path, int(line), f": the sentence holds bytes that are not UTF-8; {TO_UTF8}", text)
 
 
 def read_sentences(
@@ -135,6 +135,43 @@ def read_sentences(
                 raise DataError(str(skipped[0]))
 
 
+def readable_sentences(sources: str | Path | Sequence[str | Path], reading: Reading) -> Iterator[Sentence]:
+    """`read_sentences` without unreadable rows; these are counted, and only the first is kept.
+
+    Raises:
+        DataError: from the end of the iterator, if `check_readable` raises it.
+        DataError, UsageError, DependencyError: as `read_sentences`.
+    """
+    skipped = list[SkippedRow]()
+    first, num_skipped, num_sentences = "", 0, 0
+
+    def count() -> None:
+        nonlocal first, num_skipped
+        first = first or (str(skipped[0]) if skipped else "")
+        num_skipped += len(skipped)
+        skipped.clear()
+
+    for sentence in read_sentences(sources, reading, skipped):
+        count()
+        num_sentences += 1
+        yield sentence
+    count()
+    check_readable(num_sentences, num_skipped, first)
+
+
+def check_readable(num_sentences: int, num_skipped: int, first: str) -> None:
+    """Check that at least as many rows and sentences were read as skipped: else the encoding, the column or the format
+    of the text is probably another one.
+
+    Raises:
+        DataError: more were skipped; with ``first``, the first of them and its problem.
+    """
+    if num_skipped > num_sentences:
+        raise DataError(
+            f"{num_skipped:,} of {num_sentences + num_skipped:,} rows and sentences cannot be read, the first: {first}"
+        )
+
+
 def as_list(sources: str | Path | Sequence[str | Path]) -> list[str | Path]:
     """One source or several, as a list."""
     return [sources] if isinstance(sources, str | Path) else list(sources)
@@ -155,10 +192,13 @@ def read_parts(path: Path, reading: Reading, position: int = 0, line: int = 1) -
 
 def _text_parts(path: Path, reading: Reading, position: int, line: int) -> Iterator[Part]:
     with open(path, "rb") as file:
+        start = file.read(SAMPLE_BYTES)
+        has_cr_ends = b"\r" in start and b"\n" not in start  # as in old files of Macintosh
 
         def read(start: int, size: int) -> np.ndarray:
             file.seek(start)
-            return np.frombuffer(file.read(size), np.uint8)
+            data = file.read(size)
+            return np.frombuffer(data.replace(b"\r", b"\n") if has_cr_ends else data, np.uint8)
 
         sample = read(0, SAMPLE_BYTES)
         _check_is_text(path, sample)
@@ -176,12 +216,10 @@ def _text_parts(path: Path, reading: Reading, position: int, line: int) -> Itera
 
 def _check_is_text(path: Path, sample: np.ndarray) -> None:
     """Refuse UTF-16, with or without its mark, and compressed files; letters of UTF-16 may be valid UTF-8."""
-    if advice := other_encoding(sample[:4].tobytes()):
+    if advice := other_encoding(sample[:16].tobytes()):
         raise DataError(f"{path}: {advice}")
     if np.count_nonzero(sample == 0) > len(sample) * _MOST_ZEROS:
-        raise DataError(
-            f"{path}: the file has zero bytes, as in UTF-16 (iconv -f utf-16le -t utf-8, or utf-16be); expected UTF-8"
-        )
+        raise DataError(f"{path}: {ZERO_BYTES}; expected UTF-8")
 
 
 def _part_end(window: np.ndarray, layout: TextLayout) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from tqdm import tqdm
 
 from bertkit.compiled import compiled
-from bertkit.corpus.documents import Part, Reading, read_parts
+from bertkit.corpus.documents import Part, Reading, check_readable, read_parts
 from bertkit.corpus.duplicates import SeenSentences
 from bertkit.corpus.part_tokens import PartTokens, hash_sentences, take_sentences, tokenize_part
 from bertkit.corpus.shard_files import ShardFiles, flush_to_disk, open_at
@@ -35,6 +35,7 @@ from bertkit.corpus.shards import (
     vocabulary_sha256,
 )
 from bertkit.errors import BertkitError, DataError, UsageError
+from bertkit.files.bad_rows import SkippedRow
 from bertkit.files.json_files import write_json
 from bertkit.files.whole_files import only_writer, remove_unfinished
 from bertkit.randomness import key_of, uniform
@@ -247,15 +248,25 @@ class _Writing:
             self._progress[HELD_OUT] = self._held_out.counts()
         write_json(self._folder / MANIFEST, self._manifest)
 
+    def _check_readable(self, num_sentences: int) -> None:
+        """As `check_readable`; the first skipped row may have been written before an interruption."""
+        path = self._folder / "set_aside.jsonl"
+        with open(path, "rb") as file:
+            row = json.loads(file.readline() or "null")
+        first = row and f"{SkippedRow(row['path'], row['line'], ': ' + row['why'], '')}; all are listed in {path}"
+        num_dropped = self._settings.drop_duplicates * self._manifest["num_duplicates"]
+        check_readable(num_sentences + num_dropped, self._manifest["num_set_aside"], first)
+
     def _finish(self, num_threads: int) -> None:
         self._commit()
         num_documents = sum(files.num_documents for files in self._all_files())
         num_sentences = sum(files.num_sentences for files in self._all_files())
+        self._check_readable(num_sentences)
         if num_sentences < 2:
-            message = f"the sources hold {('no sentences', 'one sentence in all')[num_sentences]}"
-            if self._manifest["num_set_aside"]:
-                message += f"; {self._manifest['num_set_aside']} could not be read: {self._folder / 'set_aside.jsonl'}"
-            raise DataError(f"{message}; expected several, to train on and to evaluate")
+            raise DataError(
+                f"the sources hold {('no sentences', 'one sentence in all')[num_sentences]}; expected several, to "
+                "train on and to evaluate"
+            )
         each = self._settings.least_held_out
         if self._held_out and num_documents < 2 * each:
             raise DataError(

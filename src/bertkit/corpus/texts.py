@@ -27,6 +27,15 @@ FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 PYTHON_DOCS = "python-docs"
 """The source name for the documentation of the running Python."""
 _MOST_NAMES = 3
+_REMEDIES = {
+    ".gz": "decompress it (gzip -d)",
+    ".zst": "decompress it (zstd -d)",
+    ".bz2": "decompress it (bzip2 -d)",
+    ".xz": "decompress it (xz -d)",
+    ".zip": "decompress it (unzip)",
+    ".json": "if it is a list of objects, write one on each line (jq -c '.[]') and name it .jsonl",
+}
+"""Advice on files with other extensions."""
 
 
 class TextRow(NamedTuple):
@@ -94,7 +103,8 @@ def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path
     if not path.is_file():
         raise DataError(f"{path}{what_it_is(path, 'file or folder')}")
     if extension(path) not in FORMATS:
-        raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected one of {', '.join(FORMATS)}")
+        advice = _REMEDIES.get(extension(path), "if it is plain text, rename it to .txt")
+        raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected one of {', '.join(FORMATS)}; {advice}")
     if column is not None and extension(path) == ".txt":
         raise UsageError(f"{path} holds a text on each line and has no column {column!r}; omit the column")
     return [path], []

@@ -32,10 +32,16 @@ _OTHER_FILES = {
     b"PAR1\x15": "the file is in the format parquet: name it .parquet",
     b"ARROW1\0\0": "the file is in the format Arrow: save its table as parquet or CSV",
     b"\xff\xff\xff\xff": "the file is in the format Arrow, as a data set saved to disk: save it as parquet or CSV",
+    b"\x28\xb5\x2f\xfd": "the file is compressed (zstd -d)",
+    b"\xfd7zXZ\0": "the file is compressed (xz -d)",
+    **{b"BZh%d1AY" % level: "the file is compressed (bzip2 -d)" for level in range(1, 10)},
+    b"%PDF-": "the file is a PDF: save its text as UTF-8 (pdftotext)",
     b"PK\x03\x04": "the file is an Excel workbook or another zip archive: save its table as CSV UTF-8",
     b"\xd0\xcf\x11\xe0": "the file is an old Excel or Word file: save it as CSV UTF-8, or as text in UTF-8",
 }
-"""Advice by the first bytes of a file that is not UTF-8."""
+"""Advice by the first bytes of a file that is not text."""
+
+ZERO_BYTES = "the file has zero bytes, as in UTF-16 (iconv -f utf-16le -t utf-8, or utf-16be), or is binary"
 
 TO_UTF8 = "convert the file (iconv -f windows-1252 -t utf-8)"
 """Advice on bytes that are not UTF-8: Windows-1252 has the printable characters of Latin-1, and quotes and the euro."""
@@ -43,8 +49,7 @@ TO_UTF8 = "convert the file (iconv -f windows-1252 -t utf-8)"
 
 def other_encoding(start: bytes) -> str:
     """What a file is that begins with these bytes, and how to convert it; "" if that of UTF-8 is possible."""
-    no_text = "the file has zero bytes, as in UTF-16 (iconv -f utf-16le -t utf-8, or utf-16be), or is binary"
-    otherwise = no_text if b"\0" in start[:2] else ""
+    otherwise = ZERO_BYTES if b"\0" in start[:2] else ""
     return next((advice for mark, advice in _OTHER_FILES.items() if start.startswith(mark)), otherwise)
 
 

@@ -23,6 +23,8 @@ except ImportError:  # Windows
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Numbers of the errors of a full disk, which name no file or a temporary one."""
 
+_FULL_DISK_OF_LIBRARIES = re.compile(r"\(os error (\d+)\)|\d+ requested and \d+ written")
+
 _ABANDONED_SECONDS = 60
 """Age from which a temporary file that no process has locked is abandoned: new ones are not locked yet."""
 _END_OF_NAME = re.compile(r"[0-9a-f]{16}\.partial")  # of `_unused_name`
@@ -56,13 +58,17 @@ def whole_file(path: str | Path, *, is_private: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def _named_if_full(path: Path) -> Iterator[None]:
-    """Errors of a full disk name ``path`` instead of a temporary name, or none."""
+    """Errors of a full disk name ``path`` instead of a temporary name, or none; also those of safetensors and numpy,
+    which have the number in their text, or none."""
     try:
         yield
-    except OSError as error:
-        if error.errno in FULL_DISK:
-            error.filename = str(path)
-        raise
+    except Exception as error:
+        number = getattr(error, "errno", None)
+        if number is None and (match := _FULL_DISK_OF_LIBRARIES.search(str(error))):
+            number = int(match[1] or errno.ENOSPC)
+        if number not in FULL_DISK:
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 @contextmanager

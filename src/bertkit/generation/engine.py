@@ -148,7 +148,7 @@ def _choose(log_probs: Tensor, settings: GenerationSettings, counters: Sequence[
     probs = kept_probs(log_probs, settings).cumsum(dim=-1).numpy()
     chosen = np.empty(len(probs), np.int64)
     for row, (index, step) in enumerate(counters):
-        drawn = _draw(settings.seed, index, step) * probs[row, -1]
+        drawn = _draw(settings.seed or 0, index, step) * probs[row, -1]
         chosen[row] = min(np.searchsorted(probs[row], drawn, side="right"), probs.shape[1] - 1)  # NaN sorts last
     return torch.from_numpy(chosen)
 

@@ -40,7 +40,8 @@ def check_lengths(what: str, inputs: Sequence[np.ndarray], num_positions: int) -
     for index, own in enumerate(inputs):
         if not 1 <= len(own) <= num_positions:
             raise UsageError(
-                f"{what} {index} has {len(own)} tokens: expected from 1 to the model's {num_positions} positions"
+                f"{what} {index} has {len(own)} tokens: expected from 1 to the model's {num_positions} positions; "
+                "shorten it"
             )
 
 

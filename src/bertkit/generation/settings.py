@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bertkit.errors import UsageError
-from bertkit.tasks.field_types import AboveZero, Count, Range, Seed, check_field_types
+from bertkit.tasks.field_types import AboveZero, Count, Number, Range, Seed, check_field_types
 
 _Probability = Annotated[float, Range("a probability above 0 and up to 1", lambda value: 0 < value <= 1)]
-_Number = Annotated[int, Range("an integer of at least 0", lambda value: value >= 0)]
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class GenerationSettings:
     top_p
         Sample from the smallest set of tokens with this total probability; by default from all.
     seed
-        Seed of sampling, below 2**63: text i uses random numbers of (seed, i).
+        Seed of sampling, below 2**63, by default 0: text i uses random numbers of (seed, i).
     precision
         Precision of matrix products: float32, bfloat16, float16 (only GPUs) or int8 (only the CPU).
     num_candidates
@@ -44,9 +43,9 @@ class GenerationSettings:
     temperature: AboveZero | None = None
     top_k: Count | None = None
     top_p: _Probability | None = None
-    seed: Seed = 0
+    seed: Seed | None = None
     precision: str = "float32"
-    num_candidates: _Number = 0
+    num_candidates: Number = 0
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -63,5 +62,7 @@ class GenerationSettings:
             raise UsageError("stop has an empty text, which would end every text: remove it")
         if self.temperature is None and (self.top_k or self.top_p):
             raise UsageError("top_k and top_p require sampling: give a temperature too, such as 1.0")
+        if self.temperature is None and self.seed is not None:
+            raise UsageError(f"seed={self.seed} requires sampling: give a temperature too, such as 1.0")
         if self.num_beams == 1 and self.length_penalty != 1:
             raise UsageError(f"length_penalty={self.length_penalty} is for beams: give num_beams too, such as 4")

@@ -9,7 +9,6 @@ import resource
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bertkit.corpus.documents import Reading, read_sentences
+from bertkit.corpus.documents import Reading, readable_sentences
 from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard
 from bertkit.device import resolve_device
 from bertkit.errors import DataError
@@ -174,7 +173,7 @@ def _blocks(inputs: Inputs, recipe: Recipe) -> Iterator[str]:
     """Neighboring sentences of one document, each with its line break."""
     block: list[str] = []
     size = 0
-    sentences = read_sentences(inputs.corpus, Reading(recipe.data.layout, inputs.column), set_aside=deque(maxlen=0))
+    sentences = readable_sentences(inputs.corpus, Reading(recipe.data.layout, inputs.column))
     for sentence in sentences:
         if block and (sentence.starts_document or size >= _BLOCK_CHARACTERS):
             yield "".join(block)

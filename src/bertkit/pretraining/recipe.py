@@ -4,12 +4,12 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from bertkit.corpus.documents import TextLayoutSetting
 from bertkit.errors import UsageError
 from bertkit.objectives import OBJECTIVES, MaskedLM, Objective
-from bertkit.tasks.field_types import Share
+from bertkit.tasks.field_types import Number, Range, Share
 from bertkit.tasks.settings import Settings
 from bertkit.training import TrainingSettings
 from bertkit.training.recipe_files import read_settings, read_toml
@@ -18,6 +18,8 @@ RECIPES = tuple(sorted(path.stem for path in (Path(__file__).parent / "recipes")
 
 _ITEMS = {"samples": (str, "texts with [MASK]"), "expected": (dict, "tables of tokens and masked_lm_loss")}
 """The types of the items of a recipe's lists, and their names in errors."""
+
+_VocabSize = Annotated[int, Range("an integer of at least 7, for 5 special tokens and 2 letters", lambda n: n >= 7)]
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,9 @@ class VocabularySettings(Settings):
         Words of the corpus to add to a checkpoint's vocabulary.
     """
 
-    vocab_size: int = 30_522
+    vocab_size: _VocabSize = 30_522
     lowercase: bool = True
-    add_words: int = 0
+    add_words: Number = 0
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from bertkit.advice import few_held_out
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import resolve_device
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import BertkitError, DataError, UnknownWordsWarning, UsageError
 from bertkit.model import Model, load
 from bertkit.objectives import OBJECTIVES
 from bertkit.pretraining.feed import (
@@ -129,6 +130,11 @@ class Pretraining(Job):
             model, objective = models.model, self.recipe.objective
             _check_samples(models, self.recipe.samples)
             tokenizer = model.tokenizer
+            if number := _num_unknown(tokenizer, self.recipe.samples):
+                self.log_line(
+                    f"{number} of the {len(self.recipe.samples)} samples have words that the vocabulary cannot spell "
+                    "([UNK]): in a recipe file, set samples to texts like those of the corpus"
+                )
             shard, held_out = self._shards(tokenizer)
             feed = make_feed(
                 shard, tokenizer, self.recipe.data, objective, batch_size=settings.batch_size, seed=settings.seed,
@@ -154,6 +160,8 @@ class Pretraining(Job):
 
         self._opened, self._network, self._evaluate = models, network, evaluate_held_out
         self._corpus_facts = self._facts_of(shard, held_out, feed)
+        if saved is not None:
+            self._check_same_text()
         return self.trainer(
             network, task, feed, settings, save_model=models.save,
             evaluate=evaluate_held_out, best_by=objective.best_by,
@@ -233,7 +241,7 @@ class Pretraining(Job):
         (self.out / _REFUSED).unlink(missing_ok=True)
         try:
             yield
-        except DataError as error:
+        except BertkitError as error:
             (self.out / _REFUSED).write_text(f"{error}\n", encoding="utf-8", newline="\n")
             raise
 
@@ -296,6 +304,24 @@ class Pretraining(Job):
             self.log_line(f"{100 * share:.1f} % of the sentence pairs are random, the others are consecutive")
         return {"corpus": corpus, "held_out": corpus_facts(held_out, was_read=bool(self.inputs.held_out))}
 
+    def _check_same_text(self) -> None:
+        """Check that a resumed run has the text with which it began, also if its shard was deleted and written again.
+
+        Raises:
+            DataError: it has another text.
+        """
+        log, start = self.out / "metrics.jsonl", dict[str, Any]()
+        with suppress(OSError, ValueError), open(log, "rb") as file:
+            start = json.loads(file.readline())
+        for name, facts in self._corpus_facts.items():
+            before = start.get(name) or facts
+            if any(facts[key] != before[key] for key in ("num_documents", "num_tokens", "unigram_entropy")):
+                raise DataError(
+                    f"{self.out} was started with other text ({name}: {before['num_tokens']:,} tokens, now "
+                    f"{facts['num_tokens']:,}): put the files back and delete {self.out / 'shard'}, "
+                    "or choose another folder"
+                )
+
     def start_facts(self) -> dict[str, Any]:
         return {"settings": self.recipe.facts(), "inputs": self.inputs.facts(),
                 "vocab_size": self._opened.model.config.vocab_size, **self._corpus_facts}  # fmt: skip
@@ -324,6 +350,11 @@ def _check_samples(models: TrainedModels, texts: Sequence[str]) -> None:
             raise UsageError(f"samples has {text!r:.60}, of {num_tokens} tokens: the model has {longest} positions")
 
 
+def _num_unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> int:
+    """The number of texts with [UNK] tokens."""
+    return sum(tokenizer.encode(text, special_tokens_in_text=True).num_unknown > 0 for text in texts)
+
+
 def _check_masked(text: str, mask: str) -> None:
     if mask not in text:
         raise UsageError(f"samples has {text!r:.60}: put {mask} where a word is to be predicted")
@@ -334,7 +365,8 @@ def _samples(model: Model | None, texts: Sequence[str], log_line: Callable[[str]
     filled = []
     if model is None:
         return {"samples": filled}
-    with without_dropout(model.network):
+    with without_dropout(model.network), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnknownWordsWarning)  # logged once, before training
         for text in texts:
             for mask in model.fill_mask(text, top_k=5):
                 candidates = [{"token": one.token, "score": round(one.score, 4)} for one in mask.candidates]

@@ -1,11 +1,10 @@
 """Text of a pre-training run: the vocabulary, and shards of training and held-out tokens."""
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertkit.corpus.documents import Reading, TextLayoutSetting, read_sentences
+from bertkit.corpus.documents import Reading, TextLayoutSetting, readable_sentences
 from bertkit.corpus.shard_sources import find_sources
 from bertkit.corpus.shard_writing import ShardSettings, write_shard
 from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard, token_counts
@@ -23,10 +22,12 @@ def check_texts(
     """Check the sources of text before they are read.
 
     Raises:
-        UsageError: no held-out files, and no share of the corpus to hold out; a file that is given twice; or as
-            `find_sources`.
+        UsageError: no files; no held-out files, and no share of the corpus to hold out; a file that is given twice; or
+            as `find_sources`.
         DataError: a file that does not exist, or whose name is not UTF-8.
     """
+    if not corpus:
+        raise UsageError("the corpus is empty: name files, folders or python-docs")
     if not held_out and not data.held_out_share:
         raise UsageError("a run is evaluated on held-out text: give --held-out files, or a held_out_share above 0")
     reading, known = Reading(data.layout, column), dict[Path, str]()
@@ -52,12 +53,13 @@ def learn_vocabulary(
         texts_of(corpus, layout, column), vocab_size=settings.vocab_size, lowercase=settings.lowercase
     )
     vocabulary.save(path)
+    if len(vocabulary) < settings.vocab_size:
+        log_line(f"the text yields only {len(vocabulary):,} entries")
 
 
 def texts_of(corpus: Sequence[str | Path], layout: TextLayoutSetting, column: str | None) -> Iterator[str]:
     """The readable sentences; the others are skipped here, and listed and counted when the shard is written."""
-    sentences = read_sentences(corpus, Reading(layout, column), set_aside=deque(maxlen=0))
-    return (sentence.text for sentence in sentences)
+    return (sentence.text for sentence in readable_sentences(corpus, Reading(layout, column)))
 
 
 def write_shards(

@@ -55,6 +55,12 @@ class SequenceTraining(ExampleJob):
     def open(self, saved: Path | None) -> Trainer:
         if saved is None:
             generator = initial_model(task_kind(self.task, GenerativeTask), self.model, self.train, self.settings)
+            trained = {(example.source, example.target) for example in self.train}
+            if number := sum((example.source, example.target) in trained for example in self.dev):
+                self.log_line(
+                    f"{number:,} of {len(self.dev):,} dev examples are also training examples, so scores on dev are "
+                    "too high: use other rows"
+                )
         else:
             generator = load_generator(saved)
         self._opened = generator

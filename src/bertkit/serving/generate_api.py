@@ -72,7 +72,7 @@ class GenerateParameters(Body):
             temperature=(self.temperature or 1.0) if is_sampled else None,
             top_k=self.top_k,
             top_p=self.top_p,
-            seed=secrets.randbelow(2**32) if self.seed is None else self.seed,
+            seed=(secrets.randbelow(2**32) if self.seed is None else self.seed) if is_sampled else None,
             stop=tuple(self.stop or ()),
             precision=precision,
             num_candidates=self.top_n_tokens or 0,

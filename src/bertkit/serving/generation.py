@@ -73,7 +73,7 @@ def details_of(served: ServedGenerator, made: Generated, settings: GenerationSet
     details = {
         "finish_reason": "eos_token" if made.has_ended else "stop_sequence" if made.is_stopped else "length",
         "generated_tokens": len(made.ids),
-        "seed": None if settings.temperature is None else settings.seed,
+        "seed": settings.seed,
         "prefill": [],
         "tokens": [_token(served, made.ids[:step], token, log_prob) for step, (token, log_prob) in steps],
     }

@@ -23,6 +23,7 @@ class Range:
 
 
 Count = Annotated[int, Range("an integer of at least 1", lambda value: value >= 1)]
+Number = Annotated[int, Range("an integer of at least 0", lambda value: value >= 0)]
 Seed = Annotated[int, Range("an integer from 0 to below 2**63", lambda value: 0 <= value < 2**63)]
 AboveZero = Annotated[float, Range("a number above 0", lambda value: value > 0)]
 NotNegative = Annotated[float, Range("a number of at least 0", lambda value: value >= 0)]

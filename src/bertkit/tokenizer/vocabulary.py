@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bertkit.errors import DataError, warn
+from bertkit.files.lines import TO_UTF8, other_encoding
 from bertkit.files.whole_files import whole_file
 
 CONTINUATION = "##"
@@ -76,7 +77,7 @@ class Vocabulary:
         order mark.
 
         Raises:
-            DataError: the file is missing, empty or not UTF-8.
+            DataError: the file is missing, empty or not UTF-8, or most entries have spaces or tabs, as in a table.
         """
         path = Path(path)
         try:
@@ -87,11 +88,18 @@ class Vocabulary:
         except FileNotFoundError:
             raise DataError(f"no vocabulary at {path}: expected a vocab.txt or a model directory with one") from None
         except UnicodeDecodeError as error:
-            raise DataError(f"{path} is not UTF-8 (byte {error.start}): expected UTF-8") from None
+            advice = other_encoding(path.read_bytes()[:16]) or TO_UTF8
+            raise DataError(f"{path} is not UTF-8 (byte {error.start}): {advice}") from None
         while tokens and not tokens[-1]:  # blank lines at the end
             tokens.pop()
         if not tokens:
             raise DataError(f"the vocabulary {path} is empty: expected one entry per line")
+        spaced = [token for token in tokens if " " in token or "\t" in token]
+        if len(spaced) > len(tokens) / 2:
+            raise DataError(
+                f"{len(spaced):,} of the {len(tokens):,} entries of {path} have spaces or tabs, such as "
+                f"{spaced[0]!r:.60}, and match no word: expected one entry per line, and nothing else"
+            )
         return cls(tuple(tokens), special or SpecialTokens())
 
     def save(self, path: str | Path) -> None:

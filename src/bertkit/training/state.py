@@ -67,8 +67,8 @@ def save_state(
             save_file(tensors, str(temporary / "optimizer.safetensors"))
             write_json(temporary / STATE, asdict(state))
     except (OSError, SafetensorError) as error:
-        cause = error.__cause__ or error
-        reason = getattr(cause, "strerror", None) or cause  # without a temporary name
+        errors = (error, error.__cause__)
+        reason = next((one.strerror for one in errors if isinstance(one, OSError) and one.strerror), error)
         raise TrainingError(
             f"the checkpoint {folder} cannot be written ({reason}); earlier checkpoints are intact. "
             "Make room on its disk, and resume the run"

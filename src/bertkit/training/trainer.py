@@ -77,6 +77,7 @@ class Trainer:
     _unread: Callable[[], None] | None = field(default=None, init=False)  # reads the sums and the norm of the last step
     _trained: tuple[Any, int] | None = field(default=None, init=False)  # the batch of the last step, and its position
     _seconds: dict[str, float] = field(default_factory=dict, init=False)  # of the latest evaluation and checkpoint
+    _initial: float | None = field(default=None, init=False)  # the metric of the initial weights, if evaluated here
     _spent: float = field(default=0.0, init=False)  # seconds of all of them since this process started the run
     _affordable: float = field(default=1.0, init=False)  # share of all evaluations and checkpoints; equal on all ranks
 
@@ -242,20 +243,25 @@ class Trainer:
         if self.best_by not in metrics:
             raise UsageError(f"best_by={self.best_by!r}: expected one of {', '.join(metrics)}")
         value = self._of_first(metrics[self.best_by])  # other ranks may differ in the last bit
-        if state.best is None:
-            improved = not math.isnan(value)
-        else:
-            improved = value > state.best if self.higher_is_better else value < state.best
+        if not state.step:
+            self._initial = value
+        improved = not math.isnan(value) if state.best is None else self._is_better(value, state.best)
         state.num_worse = 0 if improved else state.num_worse + 1
         if improved:
             state.best, state.best_step = value, state.step
         if self.ranks.is_first:
             shown = ", ".join(f"{name} {number:.4g}" for name, number in metrics.items())
-            self.log_line(f"step {state.step}: {shown}{' (best so far)' if improved else ''}")
+            notes = ["best so far"] if improved and (state.step or self.keep_first) else []
+            if self._initial is not None and self._is_better(self._initial, value):
+                notes.append("worse than the initial weights")
+            self.log_line(f"step {state.step}: {shown}" + f" ({', '.join(notes)})" * bool(notes))
             if self.sample is not None and not is_sharded(self.network):
                 self._write("samples", **self.sample())
         self._measured("evaluation", started)
         return improved
+
+    def _is_better(self, value: float, other: float) -> bool:
+        return value > other if self.higher_is_better else value < other
 
     def _save(self) -> None:
         """Write a checkpoint, unless the last update broke the weights."""

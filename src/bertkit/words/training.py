@@ -43,6 +43,7 @@ class WordCorpus:
     counts: np.ndarray  # (V,) int64
     ids: np.ndarray  # (num_tokens,) int32
     starts: np.ndarray  # (num_sentences + 1,) int64
+    num_rare: int = 0  # words that were left out
 
     def __len__(self) -> int:
         """Number of sentences."""
@@ -90,7 +91,8 @@ def read_corpus(sentences: Iterable[str], min_count: int) -> WordCorpus:
         extra = [np.arange(a, b, _LONGEST_SENTENCE) for a, b in pairwise(bounds)]
         bounds = np.concatenate([*extra, bounds[-1:]])
     number = np.array([counts[word] for word in ordered], np.int64)
-    return WordCorpus(ordered, number, flat.astype(np.int32), bounds.astype(np.int64))
+    num_rare = sum(count < min_count for count in counts.values())
+    return WordCorpus(ordered, number, flat.astype(np.int32), bounds.astype(np.int64), num_rare)
 
 
 def _batches(sentences: Iterable[str]) -> Iterator[list[str]]:

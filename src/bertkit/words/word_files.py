@@ -89,7 +89,8 @@ def _num_columns(path: Path, line: bytes) -> int:
         raise DataError(f"{path} holds no word vectors in line 1: expected a word and its numbers")
     first = next((at for at, field in enumerate(fields) if at and _NUMBER.fullmatch(field)), len(fields))
     if first == len(fields):
-        raise DataError(f"{path}, line 1: {line[:60]!r} has no numbers: expected a word and its numbers")
+        text = line.decode("utf-8", "replace").strip()
+        raise DataError(f"{path}, line 1: {text!r:.60} has no numbers: expected a word and its numbers")
     return len(fields) - first
 
 

@@ -116,7 +116,8 @@ def _choose_columns(table: Table, columns: Mapping[str, str]) -> tuple[str, str 
         negatives = columns["negative"].split(",")
         for name in negatives:
             table.require("negative", name, ())
-    score = table.column("score", columns.get("score"), SCORES) if positive is not None else None
+    free = [name for name in SCORES if name not in (query, positive)]  # "target" may be a text
+    score = table.column("score", columns.get("score"), free) if positive is not None else None
     return query, positive, negatives, score
 
 
