@@ -701,8 +701,12 @@ def test_filter_on_a_key_that_no_passage_has_is_said(docs: Path, encoder: Path) 
         where = And((Equal("kind", "x"), Not(Or((Between("yaer", 3), Contains("b", 1))))))
         results = index.search("one", where=where)
         assert len(results) == 1 and results.missing_keys == ("b", "yaer") and index.keys() == ["kind", "tags"]
+        with pytest.warns(UserWarning, match=f"^{results.note_of_keys}$"):
+            assert results.warn_of_keys() is results
+        assert results.note_of_keys == "no passage has the metadata b, yaer; the keys are kind, tags"
         for known in (None, InDocument(("a",)), Contains("tags", 1)):
-            assert index.search("one", where=known).missing_keys == ()
+            results = index.search("one", where=known)
+            assert (results.missing_keys, results.note_of_keys) == ((), "")
 
 
 def test_command_filters_and_prints_for_people_and_programs(

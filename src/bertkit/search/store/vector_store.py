@@ -14,7 +14,7 @@ from typing import Self, cast
 import numpy as np
 
 from bertkit.device import is_cpu, resolve_device
-from bertkit.errors import StoreError, UsageError, checked_count
+from bertkit.errors import StoreError, UsageError, checked_count, checked_path
 from bertkit.neighbors.block_sizes import BLOCK_BYTES, ScanName
 from bertkit.search.filters import Filter, checked_ids
 from bertkit.search.records import Embed, Hit, Identity, Record, RepairReport, SearchReport, check_records
@@ -82,7 +82,7 @@ class VectorStore:
             raise UsageError(f"scan={scan!r}: expected one of {', '.join(map(repr, BLOCK_BYTES))}")
         if not is_cpu(device):
             resolve_device(device)  # an unknown one is refused before any work
-        folder = Path(folder)
+        folder = checked_path("the folder of a store", folder)
 
         def fill(connection: sqlite3.Connection) -> None:
             for table in TABLES:
@@ -104,9 +104,9 @@ class VectorStore:
         Raises:
             StoreError: there is none, or it has a later format.
         """
-        if not has_store(Path(folder)):
+        if not has_store(folder := checked_path("the folder of a store", folder)):
             raise StoreError(f"{folder} is not a store: {NAME} is missing or empty; create a store first")
-        store = cls(Path(folder), text_index, device)
+        store = cls(folder, text_index, device)
         try:
             _ = store.identity
         except BaseException:
