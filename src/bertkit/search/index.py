@@ -158,7 +158,8 @@ class Index:
         if self._encoder is None:
             from bertkit.search.encoder import Encoder
 
-            self._encoder = Encoder.of_identity(self.store.identity, self._device)
+            if_moved = "; if it was moved: bertkit index FILES --model ITS_NEW_FOLDER"
+            self._encoder = Encoder.of_identity(self.store.identity, self._device, if_moved)
         return self._encoder
 
     @property
@@ -220,6 +221,8 @@ class Index:
         if documents:
             add_documents(self.store, self.encoder, documents, options, report)
         if not dry_run:
+            if self._encoder is not None:
+                self.store.rename_moved_model(self._encoder.identity.model_name)
             self._write_postings()
         return report
 
