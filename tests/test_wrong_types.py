@@ -14,6 +14,8 @@ import bertkit
 from bertkit import Batch, Features, Index, Model, StaticEncoder, Tokenizer, collate, export_model, find_clusters
 from bertkit.device import resolve_device
 from bertkit.errors import UsageError
+from bertkit.inspection import inspect_contexts, inspect_heads, inspect_map, inspect_next_sentence
+from bertkit.inspection.senses import find_senses
 from bertkit.redaction import Key, Redactor
 from bertkit.search import VectorStore
 
@@ -89,6 +91,27 @@ def test_other_forms_of_ids_and_texts_are_read() -> None:
 def test_wrong_types_are_refused(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         call()
+
+
+def test_columns_and_generators_are_lists_of_texts(model: Model) -> None:
+    """A column of pandas is indexed by its labels, here in another order."""
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    texts, labels = ["the the", "the able", "able the the", "talk"], [3, 1, 0, 2]
+    senses = find_senses(model, "the", texts)
+    contexts = inspect_contexts(model, "the", texts, senses=list("abcd")).to_dict()
+    for form in (lambda: pandas.Series(texts, labels), lambda: iter(texts), lambda: np.array(texts)):
+        assert find_senses(model, "the", form()).senses == senses.senses
+        given = inspect_contexts(model, "the", form(), senses=pandas.Series(list("abcd"), labels)).to_dict()
+        assert given == contexts and [*contexts["senses"]] == ["a", "b", "c"]
+        assert inspect_map(model, form(), num_clusters=2).texts == texts
+        assert inspect_heads(model, form()).num_texts == 4
+    with_pairs = our_model("pretraining", 1)
+    expected = with_pairs.next_sentence_probability(texts, texts[::-1])
+    results = with_pairs.next_sentence_probability(iter(texts), pandas.Series(texts[::-1], labels))
+    assert np.array_equal(results, expected)
+    assert (
+        inspect_next_sentence(with_pairs, iter(texts)).to_dict() == inspect_next_sentence(with_pairs, texts).to_dict()
+    )
 
 
 def test_wrong_types_of_a_model_are_refused(model: Model, tmp_path: Path) -> None:

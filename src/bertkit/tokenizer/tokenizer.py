@@ -48,6 +48,13 @@ def refuse_one_text(texts: Any) -> None:
     check_several("texts", texts)
 
 
+def listed_texts(texts: Any) -> list[Any]:
+    """Several texts as a list, also of a generator, an array or a pandas column, which is indexed by its labels; as
+    `refuse_one_text`."""
+    refuse_one_text(texts)
+    return list(texts)
+
+
 @dataclass(frozen=True)
 class Tokenizer:
     """Tokenizer: texts to Encodings, with one vocabulary.
