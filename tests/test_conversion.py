@@ -156,6 +156,12 @@ class Harmful:
         return Path.touch, (self.mark,)
 
 
+def test_pointer_of_git_lfs_is_said(pickled: Path) -> None:
+    (pickled / "pytorch_model.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 9\n")
+    with pytest.raises(CheckpointError, match=r"pytorch_model.bin is a pointer of Git LFS.*run git lfs pull"):
+        convert_folder(pickled)
+
+
 def test_refuses_what_needs_execution(pickled: Path) -> None:
     harmful, tensors = Harmful(pickled / "mark"), values(pickled)
     for content in (harmful, tensors | {"more": harmful}):

@@ -112,6 +112,7 @@ def test_a_label_longer_than_its_encoder_is_refused(folders):
         ("a zoo", {}, "texts is a str"),
         (["a", 3], {}, r"input 1: a text is int \(3\): expected str"),
         (["a zoo"], {"threshold": 1.5}, "threshold=1.5"),
+        (["a zoo"], {"threshold": "0.5"}, "threshold='0.5': expected a number from 0 to 1"),
         (["a zoo"], {"threshold": float("nan")}, "threshold=nan"),
     ],
 )
@@ -253,6 +254,11 @@ def test_command_prints_the_entities(folders, tmp_path, capsys):
         rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [list(row) for row in rows] == [["text", "label", "score", "start", "end"]] * len(published)
         assert [[row["start"], row["end"], row["label"]] for row in rows] == [each[:3] for each in sorted(published)]
+    assert extract(TEXTS[0], *options[:-1], 1.0) == 0
+    assert capsys.readouterr() == (
+        "",
+        "no entity has a score above the threshold: lower --threshold, or name other --labels\n",
+    )
 
 
 def test_command_refuses_bad_input_in_one_line(folders, tmp_path, capsys):

@@ -122,10 +122,28 @@ def test_weights_of_other_programs_are_named(folder: Path) -> None:
             open_encoder(folder / name)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "vocab.txt"])
 def test_pointer_of_a_clone_without_large_files(folder: Path, name: str) -> None:
+    if name == "vocab.txt":
+        (folder / "tokenizer.json").unlink(missing_ok=True)
     (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 90868376\n")
     refused(folder, f"{name} is a pointer of Git LFS.*run git lfs pull")
+
+
+def test_config_with_a_byte_order_mark_is_read(folder: Path) -> None:
+    config = folder / "config.json"
+    config.write_bytes(b"\xef\xbb\xbf" + config.read_bytes())
+    assert bertkit.load(folder).config.hidden_size > 0
+
+
+def test_vocabulary_that_was_cut_off_is_warned_about(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink(missing_ok=True)
+    lines = (folder / "vocab.txt").read_text().splitlines(keepends=True)
+    (folder / "vocab.txt").write_text("".join(lines[: len(lines) // 2]))
+    with pytest.warns(
+        UserWarning, match=f"has {len(lines) // 2} entries, the word embedding {len(lines)} rows: unless"
+    ):
+        bertkit.load(folder)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 100, -1])

@@ -20,7 +20,7 @@ from bertkit.checkpoint.trained_task import TrainedTask
 from bertkit.cli import run
 from bertkit.documents.passages import PassageOptions
 from bertkit.documents.readers.reading import Reading
-from bertkit.errors import DataError, MissingHeadError, StoreError, UsageError
+from bertkit.errors import CheckpointError, DataError, MissingHeadError, StoreError, UsageError
 from bertkit.search import (
     And,
     Between,
@@ -115,6 +115,26 @@ def test_later_runs_split_as_the_last_one(docs: Path, encoder: Path, capsys: pyt
         assert not index.add(docs, passages=SHORT).changed and not index.add(docs).changed
     assert run(["index", str(docs), "--store", "store", "--overlap", "60"]) == 2
     assert "overlap 60: expected at least 0 and less than the length 60" in capsys.readouterr().err
+
+
+def test_a_moved_model_is_found_again(docs: Path, encoder: Path, tmp_path: Path, embedded: list[str]) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    shutil.copytree(encoder, before)
+    with Index.open("store", before) as index:
+        index.add("docs", passages=SHORT)
+    before.rename(after)
+    with (
+        Index.open("store") as index,
+        pytest.raises(CheckpointError, match=r"no model '.*before'.*if it was moved: bertkit index FILES --model"),
+    ):
+        index.search("cat")
+    embedded.clear()
+    for name in (after, encoder):  # a copy elsewhere changes nothing as long as the model is there
+        with Index.open("store", name) as index:
+            index.add("docs", passages=SHORT)
+        with Index.open("store") as index:
+            assert index.store.identity.model_name == str(after) and index.search("cat")
+    assert not embedded
 
 
 def test_a_moved_folder_is_renamed(docs: Path, encoder: Path, embedded: list[str]) -> None:
@@ -701,8 +721,12 @@ def test_filter_on_a_key_that_no_passage_has_is_said(docs: Path, encoder: Path) 
         where = And((Equal("kind", "x"), Not(Or((Between("yaer", 3), Contains("b", 1))))))
         results = index.search("one", where=where)
         assert len(results) == 1 and results.missing_keys == ("b", "yaer") and index.keys() == ["kind", "tags"]
+        with pytest.warns(UserWarning, match=f"^{results.note_of_keys}$"):
+            assert results.warn_of_keys() is results
+        assert results.note_of_keys == "no passage has the metadata b, yaer; the keys are kind, tags"
         for known in (None, InDocument(("a",)), Contains("tags", 1)):
-            assert index.search("one", where=known).missing_keys == ()
+            results = index.search("one", where=known)
+            assert (results.missing_keys, results.note_of_keys) == ((), "")
 
 
 def test_command_filters_and_prints_for_people_and_programs(

@@ -127,6 +127,17 @@ def test_langchain_store_says_what_it_expects(tmp_path: Path) -> None:
         store.similarity_search("a", filter={"n": {"$like": 1}})
     with pytest.raises(UsageError, match="filter is function: expected a dict of metadata values"):
         store.similarity_search("a", filter=lambda document: True)
+    with pytest.warns(UserWarning, match="^no passage has the metadata yaer; the keys are none$"):
+        assert store.similarity_search("a", filter={"yaer": 2020}) == []
+    for search in (
+        store.similarity_search,
+        lambda text, **options: store.similarity_search_by_vector([1, 1], **options),
+    ):
+        with pytest.raises(UsageError, match="the search got the unknown option 'filters': expected k and filter"):
+            search("a", filters={"n": 1})
+    for several in (store.add_texts, store.get_by_ids):
+        with pytest.raises(UsageError, match=r"is a str \('abc'\): expected several, such as \['abc'\]"):
+            several("abc")
     for texts, metadatas, ids, message in (
         (["a", "b", "c"], None, ["1", "2"], "2 ids for 3 texts"), (["a"], None, ["1", "2"], "2 ids for 1 texts"),
         (["a", "b"], [{}], None, "1 metadatas for 2 texts"),
@@ -194,6 +205,9 @@ def test_llama_index(index: Index, encoder: Path) -> None:
         nodes = llama_index.BertkitRetriever(index, 9, where).retrieve("zebra")
         assert sorted(each.node.metadata["document"] for each in nodes) == expected
         assert all(each.node.metadata["also_in"] == ["e"] for each in nodes if expected == ["d"])
+    with pytest.warns(UserWarning, match="^no passage has the metadata yaer; the keys are context, day, "):
+        where = MetadataFilters(filters=[one(key="yaer", value=1)])
+        assert llama_index.BertkitRetriever(index, 9, where).retrieve("zebra") == []
     with pytest.raises(UsageError, match="filter on 'kind': unknown operator 'text_match', expected one of =, !=,"):
         where = MetadataFilters(filters=[one(key="kind", value="a", operator="text_match")])
         llama_index.BertkitRetriever(index, 9, where)
@@ -230,6 +244,9 @@ def test_haystack(index: Index, encoder: Path, tmp_path: Path) -> None:
         assert documents_of == components.BertkitRetriever(index).run("zebra", filters=filters)["documents"]
         assert sorted(one.meta["document"] for one in documents_of) == expected
     assert documents_of[0].meta["lines"] == [1, 1]
+    with pytest.warns(UserWarning, match="^no passage has the metadata yaer; the keys are context, day, "):
+        found = components.BertkitRetriever(index, filters=field("meta.yaer", "==", 1)).run("zebra")
+    assert found == {"documents": []}
     for filters, message in (
         (field("meta.kind", "~", "b"), "filter on 'kind': unknown operator '~', expected one of =,"),
         ({"field": "kind", "value": 1}, "lacks field, operator or value"),

@@ -227,6 +227,13 @@ def test_invalid_dense_layer_raises(tmp_path: Path, file: str, changes: dict, me
         bertkit.load(tmp_path / "published")
 
 
+def test_pooling_by_nothing_raises(tmp_path: Path) -> None:
+    sentence_transformer(tmp_path, next(iter(chains())))
+    (tmp_path / "published/1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": false}')
+    with pytest.raises(CheckpointError, match="pools by nothing; supported: cls, max, mean,"):
+        bertkit.load(tmp_path / "published")
+
+
 def test_unknown_module_raises(tmp_path: Path) -> None:
     sentence_transformer(tmp_path, "dense")
     file = tmp_path / "published" / "modules.json"

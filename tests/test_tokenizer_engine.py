@@ -339,8 +339,10 @@ def test_words_are_owned_by_one_window_if_an_overlap_has_their_start(text: str, 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"max_length": 2}, "max_length=2: expected at least 3"), ({"on_long": "cut"}, "on_long='cut': expected 'error'"),
-     ({"on_long": "window", "stride": 0}, "stride=0: expected at least 1"),
+    [({"max_length": 2}, "max_length=2: expected an int of at least 3, for"),
+     ({"max_length": 5.5}, "max_length=5.5: expected an int"), ({"max_length": "5"}, "max_length='5': expected an int"),
+     ({"on_long": "cut"}, "on_long='cut': expected 'error'"),
+     ({"on_long": "window", "stride": 0}, "stride=0: expected an int of at least 1"),
      ({"on_long": "truncate", "stride": 2}, "stride=2 requires on_long='window', got 'truncate'")],
 )  # fmt: skip
 def test_lengths_that_make_no_sense_are_refused(options: dict, message: str) -> None:

@@ -48,7 +48,7 @@ def resolve_device(name: str) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if has_gpu() else "cpu")
-    if name.partition(":")[0] not in ("cpu", "cuda", "mps"):
+    if not isinstance(name, str) or name.partition(":")[0] not in ("cpu", "cuda", "mps"):
         raise UsageError(f"device={name!r}: expected auto, cpu, cuda or mps")
     try:
         device = torch.device(name)

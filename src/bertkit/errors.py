@@ -7,8 +7,10 @@ May import: nothing.
 """
 
 import operator
+import os
 import sys
 import warnings
+from pathlib import Path
 
 
 class BertkitError(Exception):
@@ -92,6 +94,20 @@ def checked_count(name: str, value: object, least: int = 1) -> int:
     if count is None or count < least:
         raise UsageError(f"{name}={value!r}: expected an int of at least {least}")
     return int(count)
+
+
+def checked_path(name: str, value: object) -> Path:
+    """The path of a file or folder.
+
+    Args:
+        name: what the path is of.
+
+    Raises:
+        UsageError: neither a str nor a path.
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise UsageError(f"{name} is {type(value).__name__} ({value!r:.60}): expected a str or a path")
+    return Path(value)
 
 
 def check_several(name: str, values: object) -> None:

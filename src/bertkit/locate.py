@@ -14,7 +14,7 @@ from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import CheckpointError, UsageError, warn
+from bertkit.errors import CheckpointError, checked_path, warn
 from bertkit.files.json_files import read_json_value
 
 
@@ -59,8 +59,7 @@ def locate(name: str | Path) -> Path:
         CheckpointError: no such model in any of these locations.
         UsageError: a name that is neither a str nor a path.
     """
-    if not isinstance(name, str | os.PathLike):
-        raise UsageError(f"the model's name is {type(name).__name__} ({name!r:.60}): expected a str or a path")
+    checked_path("the model's name", name)
     if not str(name):
         raise CheckpointError("the model's name is empty: expected a folder or a name")
     path = Path(expanduser(name))

@@ -50,7 +50,7 @@ class Batch:
         *,
         restart_positions: bool = False,
     ) -> Batch:
-        """Pack padded tensors. Tokens with mask 0 are removed, so nothing is computed for them.
+        """Pack padded tensors, arrays or lists. Tokens with mask 0 are removed, so nothing is computed for them.
 
         Args:
             input_ids: (batch_size, seq_len) integers.
@@ -63,6 +63,11 @@ class Batch:
         Raises:
             UsageError: shapes differ, or a row has no real token.
         """
+        input_ids = torch.as_tensor(input_ids)
+        attention_mask, token_type_ids = (
+            None if one is None else torch.as_tensor(one, device=input_ids.device)
+            for one in (attention_mask, token_type_ids)
+        )
         if input_ids.dim() != 2 or not len(input_ids):
             raise UsageError(f"input_ids has shape {tuple(input_ids.shape)}: expected (batch_size, seq_len)")
         for name, tensor in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +22,7 @@ class TokenSequence(Protocol):
     def __len__(self) -> int: ...
 
 
-def collate(encodings: Encodings | Sequence[TokenSequence], *, in_arrays: bool = False) -> Batch:
+def collate(encodings: Encodings | Iterable[TokenSequence], *, in_arrays: bool = False) -> Batch:
     """Pack sequences end to end, in order, as tensors or arrays; Encodings are packed already.
 
     Raises:
@@ -30,6 +30,9 @@ def collate(encodings: Encodings | Sequence[TokenSequence], *, in_arrays: bool =
     """
     if isinstance(encodings, Encoding):
         raise UsageError("collate got one Encoding: expected a list of them, as in collate([encoding])")
+    if not isinstance(encodings, Iterable):
+        raise UsageError(f"collate got {encodings!r:.60}: expected encodings, as of tokenizer.encode_batch")
+    encodings = encodings if isinstance(encodings, Encodings) else list(encodings)
     if not len(encodings):
         raise UsageError("cannot make a batch without encodings: expected at least one")
     if isinstance(encodings, Encodings):

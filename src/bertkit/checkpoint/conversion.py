@@ -19,6 +19,7 @@ from torch import Tensor
 
 from bertkit.checkpoint.weights import ignored, pickled_files, read_tensors, shard_names, stored_tensors
 from bertkit.errors import CheckpointError, UsageError
+from bertkit.files.formats import refuse_pointer
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import check_not_input, whole_file, whole_folder
 from bertkit.locate import sentence_modules, transformer_folder
@@ -137,6 +138,7 @@ def _stored_values(folder: Path) -> dict[str, Tensor]:
 
 
 def _pickled_values(file: Path) -> dict[str, Tensor]:
+    refuse_pointer(file)
     size = file.stat().st_size
     if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:

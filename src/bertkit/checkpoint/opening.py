@@ -26,7 +26,7 @@ from bertkit.checkpoint.sparse import read_sparse_settings
 from bertkit.checkpoint.stored_parts import by_canonical_name, form_of_head, heads_stored, label_names_stored
 from bertkit.checkpoint.trained_task import read_task
 from bertkit.checkpoint.weights import StoredTensor, ignored, stored_tensors
-from bertkit.errors import CheckpointError, MissingHeadError, UsageError, check_several
+from bertkit.errors import CheckpointError, MissingHeadError, UsageError, check_several, warn
 from bertkit.files.json_files import read_json
 from bertkit.heads import HEADS, HEADS_WITH_LABELS, OUTPUT_ACTIVATIONS, poolings_of
 from bertkit.heads.projection import output_width
@@ -225,6 +225,11 @@ def _tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
         raise CheckpointError(
             f"{folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding has only "
             f"{vocab_size} rows: tokenizer and weights belong to different models"
+        )
+    if len(tokenizer.vocabulary) < vocab_size * 0.75:  # published models have some spare rows
+        warn(
+            f"{folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding {vocab_size} rows: "
+            "unless it is meant so, a file of the tokenizer is cut off or of another model, and results are wrong"
         )
     return tokenizer
 

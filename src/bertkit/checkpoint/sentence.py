@@ -364,7 +364,7 @@ def _pooling(config: dict[str, Any], directory: Path) -> str:
             for key, value in config.items()
             if value and key.startswith("pooling_mode_") and key.removeprefix("pooling_mode_") not in _FLAGS
         ]
-        chosen = [*flags, *unknown] or ["mean"]
+        chosen = [*flags, *unknown] or ([] if "pooling_mode_mean_tokens" in config else ["mean"])
     chosen = chosen if isinstance(chosen, list) else [chosen]
     if not chosen or not all(isinstance(name, str) and name in _POOLINGS for name in chosen):
         poolings = ", ".join(map(str, chosen)) or "nothing"

@@ -62,6 +62,8 @@ def command(
     else:
         given = labels_given(labels)
         entities = opened.extract(whole, given, threshold=threshold, nested=nested, report=report)
+        if not entities:
+            note("no entity has a score above the threshold: lower --threshold, or name other --labels")
         emit(
             {"text": each.text, "label": each.label, "score": each.score, "start": each.start, "end": each.end}
             for each in entities

@@ -74,8 +74,7 @@ def command(
             note_unknown(report)
             report.warn_of_cuts("shorten them to compare them in full")
         if results.missing_keys:
-            keys = ", ".join(index.keys()) or "none"
-            note(f"no passage has the metadata {', '.join(results.missing_keys)}; the keys are {keys}")
+            note(results.note_of_keys)
         if results.missing:
             note(f"no passage has: {' '.join(results.missing)}")
         if not results and condition is not None and not results.missing_keys:

@@ -119,12 +119,15 @@ def find_clusters(
     """
     refuse_one_text(texts)
     texts, vectors = list(texts), np.asarray(vectors)  # a pandas column is indexed by its labels
+    if vectors.ndim != 2:
+        raise UsageError(f"find_clusters: expected vectors (num_texts, embedding_dim), got shape {vectors.shape}")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(f"find_clusters: text {number} is {type(text).__name__} ({text!r:.40}): expected str")
     if len(texts) != len(vectors):
         raise UsageError(
             f"find_clusters: {len(texts)} texts and {len(vectors)} vectors; expected one vector for each text"
         )
-    if vectors.ndim != 2:
-        raise UsageError(f"find_clusters: expected vectors (num_texts, embedding_dim), got shape {vectors.shape}")
     if len(wrong := np.flatnonzero(~np.isfinite(vectors).all(axis=1))):
         raise DataError(f"find_clusters: vector {wrong[0]} has a component that is not finite: leave out its text")
     if options.num_clusters is not None and options.num_clusters > len(texts):

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bertkit.advice import spelled_alike
-from bertkit.errors import CheckpointError, UsageError, warn
+from bertkit.errors import CheckpointError, UsageError, checked_path, warn
 from bertkit.files import skipped_lines
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.files.whole_files import whole_folder
@@ -145,7 +145,7 @@ class TextEstimator(BaseEstimator):
         Raises:
             CheckpointError: no such directory, or another kind of estimator.
         """
-        path = Path(directory) / _RECORD
+        path = checked_path("the directory", directory) / _RECORD
         record, model = read_json(path) or {}, load(directory, device=device)
         kind = member(record, "estimator", str, path, cls.__name__)
         if kind != cls.__name__:

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from bertkit.checkpoint.content_hash import content_hash
-from bertkit.errors import CheckpointError, OverLengthError, UsageError
+from bertkit.errors import CheckpointError, OverLengthError, UsageError, checked_path
 from bertkit.estimators.estimator import items_of
 from bertkit.inference import EmbedOptions, InferenceReport
 from bertkit.inference.text_encoder import TextEncoder
@@ -89,13 +89,21 @@ class Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         """
         check_is_fitted(self, "model_hash_")
         texts = items_of(X)
+<<<<<<< HEAD
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise UsageError(f"text {index} is {type(text).__name__} ({text!r:.40}): expected str")
+=======
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise UsageError(f"text {number} is {type(text).__name__} ({text!r:.40}): expected str")
+>>>>>>> outward
         if self.cache is None or not texts:
             return self._model().embed(texts, **self._options())
         try:
-            return kept_vectors(Path(expanduser(self.cache)) / self._selection(), texts, self._vectors)
+            return kept_vectors(
+                Path(expanduser(checked_path("cache", self.cache))) / self._selection(), texts, self._vectors
+            )
         except OverLengthError as error:  # its index counts the texts passed to it
             raise OverLengthError(f"of the distinct texts not yet in the cache, {error}") from None
 

@@ -25,7 +25,7 @@ from bertkit.evidence.outcomes import Outcomes, judged_task, outcomes_of
 from bertkit.evidence.thresholds import Threshold, thresholds_of
 from bertkit.evidence.trained_again import Seeds, seeds_of
 from bertkit.files.json_files import json_value
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.tasks.metrics import label_scores
 from bertkit.tasks.scoring import Scoring
 
@@ -118,6 +118,7 @@ def gather_evidence(
     """
     if isinstance(seeds, str | Path | Model):
         raise UsageError(f"seeds={seeds!r:.60}: expected a list of models, even for one")
+    check_model(model)
     read = judged_task(model.trained.task).labeled_example
     examples, train = [read(one) for one in examples], None if train is None else [read(one) for one in train]
     outcomes = outcomes_of(model, examples, progress=progress)

@@ -18,7 +18,7 @@ from bertkit.heads import HEADS, HEADS_WITH_LABELS
 from bertkit.inference import Runner
 from bertkit.inference.embed import max_sequence_length
 from bertkit.inference.score_pairs import HEAD as PAIRS_HEAD
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.tasks import ExampleFile, task_settings
 from bertkit.tasks.example_file import labeled_file
 from bertkit.tokenizer.layout import Layout
@@ -84,6 +84,7 @@ def export_model(
         DependencyError: a package that is not installed.
     """
     check_format(format)
+    check_model(model)
     head = output_of(model)
     _check_precision(model, head, precision, examples, max_loss)
     with whole_folder(directory) as folder:

@@ -193,8 +193,8 @@ class WindowedExtractor(ABC, Generic[Plan]):
 
 def check_threshold(threshold: float) -> None:
     """Raise UsageError unless the threshold is a number from 0 to 1."""
-    if not 0 <= threshold <= 1:
-        raise UsageError(f"threshold={threshold}: expected a number from 0 to 1")
+    if not isinstance(threshold, int | float | np.number) or not 0 <= threshold <= 1:
+        raise UsageError(f"threshold={threshold!r}: expected a number from 0 to 1")
 
 
 def as_rows(results: Sequence[Any]) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
+from bertkit.files.formats import refuse_pointer
 from bertkit.files.whole_files import whole_file
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -35,9 +36,8 @@ def read_json_value(path: Path) -> Any:
     if not path.is_file():
         return None
     try:
-        text = path.read_text(encoding="utf-8")
-        if text.startswith("version https://git-lfs"):
-            raise CheckpointError(f"{path} is a pointer of Git LFS, without content: run git lfs pull in its folder")
+        refuse_pointer(path)
+        text = path.read_text(encoding="utf-8-sig")
         value = json.loads(text)
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()  # a ValueError for one that is not half of a pair

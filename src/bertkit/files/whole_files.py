@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_path
 
 try:
     import fcntl
@@ -46,7 +46,7 @@ def whole_file(path: str | Path, *, is_private: bool = False) -> Iterator[Path]:
         OSError: the disk is full; the error names ``path``.
         UsageError: the folder does not exist, or ``path`` is a folder.
     """
-    path = Path(path)
+    path = checked_path("the file to write", path)
     check_writable(path)
     with _named_if_full(path):
         if path.exists() and not path.is_file():
@@ -223,7 +223,7 @@ def whole_folder(path: str | Path, *, overwrite: bool | None = None) -> Iterator
         OSError: the disk is full; the error names ``path``.
         UsageError: as `check_folder_writable`, or a non-empty folder unless ``overwrite``.
     """
-    path = Path(path).resolve()
+    path = checked_path("the folder to write", path).resolve()
     check_folder_writable(path)
     if not overwrite:
         check_empty(path, "" if overwrite is None else " (in Python: overwrite=True)")

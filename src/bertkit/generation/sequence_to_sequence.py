@@ -14,7 +14,7 @@ from bertkit.generation.decoding import CachedDecoding, PreparedOutput
 from bertkit.generation.engine import Decoding
 from bertkit.generation.generator import Generator, check_lengths
 from bertkit.generation.settings import GenerationSettings
-from bertkit.tokenizer.tokenizer import refuse_one_text
+from bertkit.tokenizer.tokenizer import listed_texts
 from bertkit.transformer import PreparedDecoder, PreparedTransformer, Recorder
 from bertkit.transformer.kernels import inference_kernels
 
@@ -42,7 +42,7 @@ class SequenceToSequence(Generator):
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Sources with their special tokens."""
-        refuse_one_text(texts)
+        texts = listed_texts(texts)
         for index, text in enumerate(texts):
             if not isinstance(text, str) or not text.strip():
                 raise UsageError(f"source {index} is {text!r:.40}: expected some text")

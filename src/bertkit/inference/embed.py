@@ -70,6 +70,8 @@ class EmbedOptions:
             raise UsageError(f"normalize={self.normalize!r}: expected True, False or None")
         if self.on_long not in get_args(OnLong):
             raise UsageError(f"on_long={self.on_long!r}: expected {', '.join(map(repr, get_args(OnLong)))}")
+        if not isinstance(self.prompt, str | None):
+            raise UsageError(f"prompt={self.prompt!r:.40}: expected a str or None")
         if self.prompt is not None and self.prompt_name is not None:
             raise UsageError("pass prompt or prompt_name, not both")
 

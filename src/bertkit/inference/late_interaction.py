@@ -23,7 +23,7 @@ from bertkit.later import torch
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.ragged import ranges
-from bertkit.tokenizer.tokenizer import refuse_one_text
+from bertkit.tokenizer.tokenizer import listed_texts
 from bertkit.transformer import DisentangledPositions
 from bertkit.transformer.kernels.arrays import Rows, floats
 from bertkit.transformer.modules import as_torch
@@ -58,7 +58,7 @@ def embed_tokens(runner: Runner, late: LateInteraction, texts: Sequence[str], *,
     Raises:
         UsageError: a str or a table instead of texts; padded queries, with disentangled attention.
     """
-    refuse_one_text(texts)
+    texts = listed_texts(texts)
     if not len(texts):
         return TokenVectors(np.zeros(1, np.int64), np.empty((0, runner.network.projection.width), np.float32))
     encodings = _encoded(runner, late, texts, as_queries=as_queries)

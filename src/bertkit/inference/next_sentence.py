@@ -11,6 +11,7 @@ from bertkit.inference.runner import Runner, refuse_windows
 from bertkit.later import Tensor
 from bertkit.tasks.probabilities import softmax
 from bertkit.tokenizer.layout import OnLong
+from bertkit.tokenizer.tokenizer import listed_texts
 from bertkit.transformer.kernels.arrays import floats
 
 
@@ -29,7 +30,7 @@ def next_sentence_probability(
         raise UsageError("next_sentence_probability takes two texts or two lists of texts, got one of each")
     if following is None:  # which a tokenizer takes as texts alone
         raise UsageError("next_sentence_probability compares each text with a following one: following is None")
-    return _probabilities(runner, texts, following, on_long)
+    return _probabilities(runner, listed_texts(texts), listed_texts(following), on_long)
 
 
 def _probabilities(runner: Runner, texts: Sequence[str], following: Sequence[str], on_long: OnLong) -> np.ndarray:

@@ -3,6 +3,7 @@
 Shape letters: L tokens of the sequence, D hidden_size, H num_heads, K head_dim, V vocab_size, N num_hidden_layers.
 """
 
+import operator
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -104,7 +105,10 @@ def trace(
         UsageError: an empty text, or a layer that the model does not have.
     """
     num_layers = runner.network.config.num_hidden_layers
-    chosen = list(range(1, num_layers + 1)) if layers is None else sorted({*layers})
+    try:
+        chosen = list(range(1, num_layers + 1)) if layers is None else sorted({*map(operator.index, layers)})
+    except TypeError:
+        raise UsageError(f"layers={layers!r:.40}: expected several ints, such as [1, {num_layers}]") from None
     for number in chosen:
         if not 1 <= number <= num_layers:
             raise UsageError(f"layer {number}: expected 1 to {num_layers}, the layers of this model")

@@ -16,7 +16,7 @@ from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Line, Markup, Program, data, line_chart, paragraph, section, table
 from bertkit.tokenizer.encoding import Span
-from bertkit.tokenizer.tokenizer import refuse_one_text
+from bertkit.tokenizer.tokenizer import listed_texts
 
 _NUM_BASELINE_WORDS = 1_000
 _MOST_NEIGHBORS_SHOWN = 12  # occurrences whose neighbors are shown
@@ -117,8 +117,9 @@ def inspect_contexts(
         UsageError: fewer than three texts with the word, a str instead of texts, different numbers of senses and texts,
             or ``top_k`` below 1.
     """
-    refuse_one_text(texts)
+    texts = listed_texts(texts)
     top_k = checked_count("top_k", top_k)
+    senses = None if senses is None else list(senses)
     if senses is not None and len(senses) != len(texts):
         raise UsageError(f"{len(senses)} senses for {len(texts)} texts: expected one for each")
     matches = [(index, span) for index, text in enumerate(texts) if (span := first_occurrence(word, text))]

@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.errors import OverLengthError, UsageError
 from bertkit.inspection.contextual import first_occurrence, word_vectors
 from bertkit.model import Model
-from bertkit.tokenizer.tokenizer import refuse_one_text
+from bertkit.tokenizer.tokenizer import listed_texts
 
 _LAYERS = 4  # the last ones, summed (Devlin et al. 2018, section 5.3; Loureiro et al. 2021 for senses)
 _STARTS, _STEPS = 10, 100
@@ -48,7 +48,7 @@ def find_senses(
         OverLengthError: a text has more tokens than the model accepts.
         UsageError: fewer texts with the word than senses, fewer than two senses, or a str instead of texts.
     """
-    refuse_one_text(texts)
+    texts = listed_texts(texts)
     if num_senses < 2:
         raise UsageError(f"num_senses={num_senses}: expected at least 2")
     matches = [(index, span) for index, text in enumerate(texts) if (span := first_occurrence(word, text))]

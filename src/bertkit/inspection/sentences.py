@@ -15,7 +15,7 @@ from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatte
 from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Markup, Program, heat_map, paragraph, section, table
-from bertkit.tokenizer.tokenizer import refuse_one_text
+from bertkit.tokenizer.tokenizer import listed_texts
 
 Projection = Literal["pca", "tsne"]
 
@@ -100,14 +100,14 @@ def inspect_map(
         DependencyError: scikit-learn is not installed.
         UsageError: fewer than three texts, a str instead of texts, or an unknown projection.
     """
-    refuse_one_text(texts)
+    texts = listed_texts(texts)
     if len(texts) < 3:
         raise UsageError(f"{len(texts)} texts: expected at least 3 for a map")
     if projection not in ("pca", "tsne"):
         raise UsageError(f"projection={projection!r}: expected 'pca' or 'tsne'")
     if num_clusters < 1:
         raise UsageError(f"num_clusters={num_clusters}: expected at least 1")
-    embedded = model.embed(list(texts), on_long="window")
+    embedded = model.embed(texts, on_long="window")
     unit = embedded / np.maximum(np.linalg.norm(embedded, axis=1, keepdims=True), 1e-12)
     vectors = embedded.astype(np.float64)
     points, shares = projections(vectors[None])
@@ -120,7 +120,7 @@ def inspect_map(
     for number, group in enumerate(groups):
         clusters[group.rows] = number
         names.append(group.name if group.name not in names else f"{group.name} ({number + 1})")
-    return MapView(list(texts), projection, planar, explained, clusters, names)
+    return MapView(texts, projection, planar, explained, clusters, names)
 
 
 def inspect_next_sentence(model: Model, sentences: Sequence[str]) -> NextSentenceView:
@@ -131,6 +131,7 @@ def inspect_next_sentence(model: Model, sentences: Sequence[str]) -> NextSentenc
         OverLengthError: a pair has more tokens than the model accepts.
         UsageError: fewer than two sentences.
     """
+    sentences = listed_texts(sentences)
     if len(sentences) < 2:
         raise UsageError(f"{len(sentences)} sentences: expected at least 2")
     pairs = [(first, second) for first in sentences for second in sentences]

@@ -74,7 +74,7 @@ class BertkitRetriever:
         results = self.index.search(query, self.top_k if top_k is None else top_k, plain=True, where=where)
         documents = [
             Document(id=one.id, content=one.text, score=one.score, meta={**one.metadata, **one.location})
-            for one in results
+            for one in results.warn_of_keys()
         ]
         return {"documents": documents}
 

@@ -7,10 +7,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from bertkit.errors import DependencyError, UsageError
+from bertkit.errors import DependencyError, UsageError, check_several, warn
 from bertkit.model import Model
 from bertkit.search import Identity, Record, VectorStore, filter_of
 from bertkit.search.encoder import Encoder
+from bertkit.search.filters import note_of_keys
 from bertkit.search.index import Index
 from bertkit.search.store.database import has_store
 
@@ -100,6 +101,7 @@ class BertkitStore(LangChainStore):
         Raises:
             UsageError: another number of metadatas or ids than of texts.
         """
+        check_several("texts", texts)
         texts = list(texts)
         _check_number("metadatas", metadatas, len(texts))
         pairs = zip(texts, metadatas or [{}] * len(texts), strict=True)
@@ -129,12 +131,19 @@ class BertkitStore(LangChainStore):
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """See LangChain's `VectorStore`."""
+        check_several("ids", ids)
         return [_document(record) for record in self.store.get(list(dict.fromkeys(ids)))]
 
     def similarity_search_with_score(
         self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[tuple[Document, float]]:
-        """Documents and their cosines; ``filter``: as for `bertkit.search.filter_of`."""
+        """Documents and their cosines; ``filter``: as for `bertkit.search.filter_of`.
+
+        Raises:
+            UsageError: an unknown option, such as ``filters``, which would leave the search without a filter.
+        """
+        if kwargs:
+            raise UsageError(f"the search got the unknown option {min(kwargs)!r}: expected k and filter")
         return self._search(self._embedding.embed_query(query), k, filter)
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
@@ -143,7 +152,10 @@ class BertkitStore(LangChainStore):
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
         """See LangChain's `VectorStore`."""
-        return [document for document, _ in self._search(embedding, k, kwargs.get("filter"))]
+        where = kwargs.pop("filter", None)
+        if kwargs:
+            raise UsageError(f"the search got the unknown option {min(kwargs)!r}: expected k and filter")
+        return [document for document, _ in self._search(embedding, k, where)]
 
     def _select_relevance_score_fn(self) -> Any:
         return lambda score: min(max(score, 0.0), 1.0)  # the cosine
@@ -152,6 +164,9 @@ class BertkitStore(LangChainStore):
         if not isinstance(wanted, dict | None):
             raise UsageError(f"filter is {type(wanted).__name__}: expected a dict of metadata values")
         where = filter_of(wanted) if wanted else None
+        with self.store.snapshot() as snapshot:
+            if note := note_of_keys(where, snapshot.keys() if where else []):
+                warn(note)
         hits = self.store.search(np.asarray(vector, np.float32), self.store.identity, k, where)
         return [(_document(hit.record), hit.score) for hit in hits]
 
@@ -168,7 +183,7 @@ class BertkitRetriever(BaseRetriever):
         where = filter_of(self.filter) if self.filter else None
         return [
             Document(one.text, id=one.id, metadata={**one.metadata, **one.location})
-            for one in index.search(query, self.k, plain=True, where=where)
+            for one in index.search(query, self.k, plain=True, where=where).warn_of_keys()
         ]
 
 

@@ -33,8 +33,7 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
         """
         results = index.search(query, k, where=filter_of(where) if where else None)
         if results.missing_keys:
-            keys = ", ".join(index.keys()) or "none"
-            raise UsageError(f"no passage has the metadata {', '.join(results.missing_keys)}; the keys are {keys}")
+            raise UsageError(results.note_of_keys)
         return [_as_json(one) | {"score": one.score} for one in results]
 
     @server.tool()

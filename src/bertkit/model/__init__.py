@@ -7,6 +7,6 @@ tasks, checkpoint, inference, extraction, redaction.
 """
 
 from bertkit.model.loading import load
-from bertkit.model.model import Model
+from bertkit.model.model import Model, check_model
 
-__all__ = ["Model", "load"]
+__all__ = ["Model", "check_model", "load"]

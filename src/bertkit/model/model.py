@@ -282,3 +282,13 @@ class Model(ModelFinding):
         if has_pooler and chosen.pooling and "pooler" in poolings_of(chosen.pooling):
             self.require_trained("pooler")
         return chosen
+
+
+def check_model(model: object) -> None:
+    """Check an argument that takes a model.
+
+    Raises:
+        UsageError: something else, such as its name.
+    """
+    if not isinstance(model, Model):
+        raise UsageError(f"the model is {type(model).__name__} ({model!r:.60}): expected a Model, as of bertkit.load")

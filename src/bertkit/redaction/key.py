@@ -3,10 +3,10 @@
 import json
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, checked_path
 from bertkit.files.formats import check_format
 from bertkit.files.json_files import read_json
 from bertkit.files.whole_files import whole_file
@@ -17,6 +17,18 @@ PLACEHOLDER = re.compile(r"\[([A-Z][A-Z0-9_]{0,63})_(\d{1,12})_([0-9a-f]{8})\]")
 
 LONGEST = 88
 """Of a placeholder, in characters."""
+
+
+def pieces_of_text(pieces: Iterable[str]) -> Iterator[str]:
+    """The pieces of a stream of text.
+
+    Raises:
+        UsageError: bytes, or something else that is not text.
+    """
+    for piece in pieces if isinstance(pieces, Iterable) else [pieces]:
+        if not isinstance(piece, str):
+            raise UsageError(f"a stream of text has {type(piece).__name__} ({piece!r:.40}): expected pieces of str")
+        yield piece
 
 
 class Key:
@@ -42,7 +54,7 @@ class Key:
         Raises:
             DataError: no such file, or none that `write` wrote.
         """
-        path = Path(path)
+        path = checked_path("the key file", path)
         content = read_json(path)
         if content is None:
             raise DataError(f"{path}: no such key file")
@@ -93,14 +105,14 @@ class Key:
             reason = f"of key {other}, and this is key {self.id}" if other != self.id else "not in this key"
             raise UsageError(f"{placeholder} is {reason}: give the key file that was written with the text") from None
 
-    def restore(self, pieces: Iterator[str] | list[str]) -> Iterator[str]:
+    def restore(self, pieces: Iterable[str]) -> Iterator[str]:
         """A stream of text with the values of its placeholders.
 
         Raises:
-            UsageError: as `value`.
+            UsageError: as `value`, and of pieces that are no str.
         """
         waiting = ""
-        for piece in pieces:
+        for piece in pieces_of_text(pieces):
             waiting += piece
             bracket = waiting.rfind("[")
             is_open = bracket >= 0 and "]" not in waiting[bracket:] and len(waiting) - bracket < LONGEST

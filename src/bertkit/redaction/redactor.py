@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bertkit.errors import UsageError
 from bertkit.redaction.identifiers import CONTEXT, IDENTIFIERS, phones
-from bertkit.redaction.key import Key
+from bertkit.redaction.key import Key, pieces_of_text
 from bertkit.redaction.spans import IdentifierFinder, Span, Tag, TaggedFinder, Union, Window, blocks_of
 
 if TYPE_CHECKING:
@@ -119,6 +119,12 @@ class Redactor:
     ) -> None:
         chosen_regions = REGIONS if regions is None else tuple(regions)
         identifiers = [*IDENTIFIERS, *phones(chosen_regions)]
+        if not hasattr(tagger, "entity_labels") and tagger is not None:
+            raise UsageError(
+                f"tagger is {type(tagger).__name__} ({tagger!r:.40}): expected a model, as of bertkit.load"
+            )
+        if not isinstance(key, Key | None):
+            raise UsageError(f"key is {type(key).__name__}: expected a Key, such as Key.read(file)")
         if tagger is None and labels is not None:
             raise UsageError("labels without a model: give one that finds them")
         names = () if tagger is None else tagger.entity_labels(labels)
@@ -160,10 +166,13 @@ class Redactor:
 
         Args:
             replacements: receives each replacement.
+
+        Raises:
+            UsageError: pieces that are no str.
         """
         stream = _Stream(self, replacements, self.names_in)
         waiting = ""
-        for piece in pieces:
+        for piece in pieces_of_text(pieces):
             waiting += piece
             if len(waiting) >= _AT_ONCE:
                 yield stream.feed(waiting)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit.checkpoint.content_hash import content_hash
+from bertkit.errors import CheckpointError
 from bertkit.inference import InferenceReport
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.locate import lasting_name
@@ -60,13 +61,20 @@ class Encoder(NamedTuple):
         return cls(model, identity)
 
     @classmethod
-    def of_identity(cls, identity: Identity, device: str = "auto") -> "Encoder":
+    def of_identity(cls, identity: Identity, device: str = "auto", advice: str = "") -> "Encoder":
         """Open the model that a store was made with.
+
+        Args:
+            advice: end of the error for a model that is not found.
 
         Raises:
             CheckpointError: no such model.
             UsageError: the model with that name has changed.
         """
+        try:
+            encoder_path(identity.model_name)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}{advice}") from None
         encoder = cls.of(
             identity.model_name,
             precision=identity.precision,

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -166,6 +166,16 @@ def keys_of(where: Filter | None) -> set[str]:
     if isinstance(where, Not):
         return keys_of(where.part)
     return {where.key} if isinstance(where, Equal | OneOf | Between) else set()
+
+
+def note_of_keys(where: Filter | None, known: Collection[str]) -> str:
+    """A sentence on the metadata keys in a filter that no passage has; "" if there is none.
+
+    Args:
+        known: the keys that passages have.
+    """
+    missing = ", ".join(sorted(keys_of(where).difference(known)))
+    return missing and f"no passage has the metadata {missing}; the keys are {', '.join(known) or 'none'}"
 
 
 def _checked_parts(parts: Iterable[Filter], joined: type[And | Or] | None = None) -> tuple[Filter, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from bertkit.documents.document import Document
-from bertkit.errors import MissingHeadError, StoreError, UsageError, check_several, checked_count
+from bertkit.errors import MissingHeadError, StoreError, UsageError, check_several, checked_count, checked_path
 from bertkit.search.filters import Filter
 from bertkit.search.parquet import export_parquet
 from bertkit.search.query import Query
@@ -17,7 +17,6 @@ from bertkit.search.records import listed
 from bertkit.search.results import FoundAnswer, Result, Results, text_around
 from bertkit.search.sparse import SparseIndex
 from bertkit.search.store.database import has_store
-from bertkit.search.store.record_rows import metadata_keys
 from bertkit.search.store.vector_store import VectorStore
 from bertkit.search.tables import Tables
 from bertkit.search.words import LANGUAGES
@@ -90,7 +89,7 @@ class Index:
             UsageError: not the model, precision, prompts, scan, sparse model or language of the index, an unknown
                 language, or a model of a family that uses prompts and stores none.
         """
-        folder = Path(folder)
+        folder = checked_path("the folder of an index", folder)
         if language not in (None, *LANGUAGES):
             raise UsageError(f"language={language!r}: expected one of {', '.join(LANGUAGES)}")
         vectors = None if sparse is None else SparseIndex(folder, sparse, device=device)
@@ -159,7 +158,8 @@ class Index:
         if self._encoder is None:
             from bertkit.search.encoder import Encoder
 
-            self._encoder = Encoder.of_identity(self.store.identity, self._device)
+            if_moved = "; if it was moved: bertkit index FILES --model ITS_NEW_FOLDER"
+            self._encoder = Encoder.of_identity(self.store.identity, self._device, if_moved)
         return self._encoder
 
     @property
@@ -221,6 +221,8 @@ class Index:
         if documents:
             add_documents(self.store, self.encoder, documents, options, report)
         if not dry_run:
+            if self._encoder is not None:
+                self.store.rename_moved_model(self._encoder.identity.model_name)
             self._write_postings()
         return report
 
@@ -366,7 +368,7 @@ class Index:
     def keys(self) -> list[str]:
         """The metadata keys that passages have."""
         with self.store.snapshot() as snapshot:
-            return metadata_keys(snapshot.connection)
+            return snapshot.keys()
 
     def export(self, path: str | Path) -> int:
         """Write every passage with its vector to a parquet file, see `export_parquet`; returns their number."""

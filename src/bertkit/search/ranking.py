@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.search.filters import Filter, keys_of
+from bertkit.search.filters import Filter, keys_of, note_of_keys
 from bertkit.search.fusion import Ranking, fuse_ranks, fuse_scores, with_exact
 from bertkit.search.query import Query
 from bertkit.search.records import Record
 from bertkit.search.results import Result, Results, result_of
 from bertkit.search.source_table import stored_sources
-from bertkit.search.store.record_rows import metadata_keys
 from bertkit.search.store.snapshot import Snapshot
 from bertkit.search.tables import Tables
 
@@ -140,9 +139,10 @@ def results_of(
         vector = None if vectors is None else vectors[number : number + 1]
         ranked.append(RankedQuery(snapshot, tables, asked.text, mode, vector, identity, reranker, own))
         missing.append(lacking + (tables.missing(snapshot, asked.text) if mode in ("hybrid", "lexical") else []))
-    unknown = sorted(keys.difference(metadata_keys(snapshot.connection))) if keys else ()
+    known = snapshot.keys() if keys else []
+    unknown, note = sorted(keys.difference(known)), note_of_keys(where, known)
     share_pass(ranked, k)
-    return [Results(one.results(k), of_one, unknown) for one, of_one in zip(ranked, missing, strict=True)]
+    return [Results(one.results(k), of_one, unknown, note) for one, of_one in zip(ranked, missing, strict=True)]
 
 
 def share_pass(queries: Sequence[RankedQuery], k: int) -> None:

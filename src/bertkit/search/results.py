@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from bertkit.documents.document import FileState
 from bertkit.documents.metadata import Value
+from bertkit.errors import warn
 from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.records import Record
 from bertkit.search.snippets import Snippet, snippet_of, word_matches
@@ -70,13 +71,24 @@ class Results(list[Result]):
         results: the passages.
         missing: words, phrases and file names of the query, as they are written there, that no passage has.
         missing_keys: metadata keys of the filter that no passage has.
+        note_of_keys: a sentence that names them and the keys that passages have; "" if there are none.
     """
 
     def __init__(
-        self, results: Iterable[Result] = (), missing: Sequence[str] = (), missing_keys: Iterable[str] = ()
+        self,
+        results: Iterable[Result] = (),
+        missing: Sequence[str] = (),
+        missing_keys: Iterable[str] = (),
+        note_of_keys: str = "",
     ) -> None:
         super().__init__(results)
-        self.missing, self.missing_keys = tuple(missing), tuple(missing_keys)
+        self.missing, self.missing_keys, self.note_of_keys = tuple(missing), tuple(missing_keys), note_of_keys
+
+    def warn_of_keys(self) -> Self:
+        """The same results, with a UserWarning if the filter has metadata keys that no passage has."""
+        if self.note_of_keys:
+            warn(self.note_of_keys)
+        return self
 
 
 def result_of(

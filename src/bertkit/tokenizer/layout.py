@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from bertkit.errors import OverLengthError, UsageError
+from bertkit.errors import OverLengthError, UsageError, checked_count
 from bertkit.tokenizer.encoding import Encodings, Pieces
 from bertkit.tokenizer.ragged import ranges
 
@@ -30,12 +30,14 @@ class Layout:
     def __post_init__(self) -> None:
         if self.on_long not in ("error", "truncate", "window"):
             raise UsageError(f"on_long={self.on_long!r}: expected 'error', 'truncate' or 'window'")
-        if self.max_length is not None and self.max_length < 3:
-            raise UsageError(f"max_length={self.max_length}: expected at least 3, for [CLS], [SEP] and one token")
+        try:
+            checked_count("max_length", 3 if self.max_length is None else self.max_length, 3)
+        except UsageError as error:
+            raise UsageError(f"{error}, for [CLS], [SEP] and one token") from None
         if self.stride is not None and self.on_long != "window":
             raise UsageError(f"stride={self.stride} requires on_long='window', got {self.on_long!r}")
-        if self.stride is not None and self.stride < 1:
-            raise UsageError(f"stride={self.stride}: expected at least 1 token")
+        if self.stride is not None:
+            checked_count("stride", self.stride)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
+from bertkit.files.formats import refuse_pointer
 from bertkit.files.json_files import member, read_json
 from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.vocabulary import SpecialTokens
@@ -86,6 +87,7 @@ def _byte_level(vocabulary: Path, merges: Path, settings: dict[str, Any]) -> dic
             f"{vocabulary} lacks {', '.join(lacking)}: expected RoBERTa's vocabulary; for another model, save its "
             "tokenizer.json with transformers"
         )
+    refuse_pointer(merges)
     try:
         lines = merges.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -311,6 +313,7 @@ def _read(path: Path) -> _SentencePiece:
     Raises:
         CheckpointError: not such a message, or not a Unigram model.
     """
+    refuse_pointer(path)
     pieces, charsmap, model_type = [], b"", _UNIGRAM
     try:
         for number, value in _fields(path.read_bytes()):

@@ -1,13 +1,13 @@
 """The tokenizer: encode texts and pairs, decode ids, load and save."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertkit.errors import UsageError, check_several
+from bertkit.errors import UsageError, check_several, checked_path
 from bertkit.tokenizer.encoding import Encoding, Encodings, joined
 from bertkit.tokenizer.layout import Layout, OnLong, Side, assemble
 from bertkit.tokenizer.library import Engine
@@ -18,15 +18,17 @@ from bertkit.tokenizer.wordpiece import Normalization, WordPiece, explain_bad_te
 
 
 def check_items(texts: Any) -> None:
-    """Check that texts or examples can be iterated over: a DataFrame or dict has the names of its columns, and bytes
-    have numbers.
+    """Check that texts or examples can be iterated over: a DataFrame or dict has the names of its columns, bytes have
+    numbers, and the order of a set differs from process to process.
 
     Raises:
-        UsageError: a table, bytes, or no collection.
+        UsageError: a table, a set, bytes, or no collection.
     """
     if hasattr(texts, "columns") or isinstance(texts, Mapping):
         raise UsageError(f"expected texts, got a {type(texts).__name__}: pass one of its columns")
-    if isinstance(texts, bytes | bytearray) or not hasattr(texts, "__iter__"):
+    if isinstance(texts, set | frozenset):
+        raise UsageError(f"expected texts, got a {type(texts).__name__}, which has no order: pass a list of them")
+    if isinstance(texts, bytes | bytearray) or not hasattr(texts, "__iter__") or getattr(texts, "ndim", 1) == 0:
         raise UsageError(f"expected texts, got {texts!r:.40}: pass a str, or several, such as a list of them")
 
 
@@ -44,6 +46,13 @@ def refuse_one_text(texts: Any) -> None:
     """
     check_items(texts)
     check_several("texts", texts)
+
+
+def listed_texts(texts: Any) -> list[Any]:
+    """Several texts as a list, also of a generator, an array or a pandas column, which is indexed by its labels; as
+    `refuse_one_text`."""
+    refuse_one_text(texts)
+    return list(texts)
 
 
 @dataclass(frozen=True)
@@ -79,11 +88,17 @@ class Tokenizer:
 
         Raises:
             DataError: a vocabulary that cannot be read, has an entry twice, or is not valid Unicode.
+            UsageError: tokens that are no str, or whose order is not that of their ids: a dict or a set.
         """
         path = Path(vocabulary) if isinstance(vocabulary, str | Path) else Path("the vocabulary")
         if isinstance(vocabulary, str | Path):
             vocabulary = Vocabulary.load(vocabulary)
         elif not isinstance(vocabulary, Vocabulary):
+            if isinstance(vocabulary, Mapping | set | frozenset) or not isinstance(vocabulary, Iterable):
+                raise UsageError(
+                    f"the vocabulary is {type(vocabulary).__name__}: expected its tokens in the order of their ids, "
+                    "such as sorted(ids, key=ids.get) of a dict ids"
+                )
             vocabulary = Vocabulary(tuple(vocabulary))
         if lowercase is None:
             lowercase = vocabulary.guess_lowercase(path, "pass lowercase=True or lowercase=False")
@@ -100,7 +115,7 @@ class Tokenizer:
             CheckpointError: no tokenizer, or one that is not supported.
             DataError: a vocabulary that cannot be read.
         """
-        directory = Path(directory)
+        directory = checked_path("the folder of a tokenizer", directory)
         if directory.is_file():
             return cls.from_vocab(directory)
         return cls(*read_engine(directory, language))
@@ -187,6 +202,8 @@ class Tokenizer:
             if isinstance(given, str):
                 raise UsageError("encode_batch expected a list of texts, got a str: use encode(text) or [text]")
             check_items(given)
+        texts = texts if hasattr(texts, "__len__") else list(texts)
+        pairs = pairs if pairs is None or hasattr(pairs, "__len__") else list(pairs)
         if not self.engine.template.wraps:
             raise UsageError(
                 "this tokenizer adds no special tokens such as [CLS], as its model generates text (bertkit generate): "
@@ -230,26 +247,28 @@ class Tokenizer:
         bounds = zip(pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1, strict=True)  # without [CLS] and [SEP]
         return [pieces.input_ids[start:end].astype(np.int64) for start, end in bounds]
 
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Decode ids: join pieces to words and remove spaces before punctuation. Case and accents dropped by an uncased
-        vocabulary are not restored.
+    def decode(self, ids: Encoding | Sequence[int] | np.ndarray, *, skip_special_tokens: bool = True) -> str:
+        """Decode an Encoding, or ids: join pieces to words and remove spaces before punctuation. Case and accents
+        dropped by an uncased vocabulary are not restored.
 
         Raises:
-            DataError: an id outside the vocabulary.
+            DataError: an id outside the vocabulary; UsageError: no ids.
         """
-        ids = [int(token_id) for token_id in ids]
-        for token_id in ids:
-            self.vocabulary.token(token_id)
-        return self.engine.decode(ids, skip_special_tokens=skip_special_tokens)
+        return self.engine.decode(self._ids(ids), skip_special_tokens=skip_special_tokens)
 
     def tokens(self, encoding: Encoding | Sequence[int] | np.ndarray) -> list[str]:
         """The tokens of an Encoding, or of ids, as strings; ``vocabulary.id`` is the id of one token.
 
         Raises:
-            DataError: an id outside the vocabulary.
+            DataError: an id outside the vocabulary; UsageError: no ids.
         """
-        ids = encoding.input_ids if isinstance(encoding, Encoding) else encoding
-        return [self.vocabulary.token(int(token_id)) for token_id in ids]
+        return [self.vocabulary.tokens[token_id] for token_id in self._ids(encoding)]
+
+    def _ids(self, ids: Any) -> list[int]:
+        ids = ids.input_ids if isinstance(ids, Encoding) else ids
+        if not isinstance(ids, Iterable):
+            raise UsageError(f"ids are {ids!r:.40}: expected several, such as [{ids!r:.40}]")
+        return [self.vocabulary.checked_id(one) for one in ids]
 
     def normalize(self, text: str) -> str:
         """The text before splitting: cleaned, and for an uncased vocabulary lowercased without accents.

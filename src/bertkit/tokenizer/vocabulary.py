@@ -1,11 +1,13 @@
 """A WordPiece vocabulary: token <-> id, the special tokens, and statistics of its entries."""
 
+import operator
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertkit.errors import DataError, warn
+from bertkit.errors import DataError, UsageError, warn
+from bertkit.files.formats import refuse_pointer
 from bertkit.files.lines import TO_UTF8, other_encoding
 from bertkit.files.whole_files import whole_file
 
@@ -62,6 +64,10 @@ class Vocabulary:
             raise DataError(
                 f"the vocabulary holds {token!r} twice, as id {token_id} and {ids[token]}: remove one of them"
             )
+        if other := [one for one in self.tokens if not isinstance(one, str)]:
+            raise UsageError(
+                f"an entry of the vocabulary is {type(other[0]).__name__} ({other[0]!r:.40}): expected str"
+            )
         try:
             "".join(self.tokens).encode()
         except UnicodeEncodeError as error:
@@ -83,6 +89,7 @@ class Vocabulary:
         try:
             # Python's text mode ends a line at \n, \r\n or \r alone, as published readers do; an entry may itself
             # be a Unicode space, so nothing else is stripped.
+            refuse_pointer(path)
             with open(path, encoding="utf-8-sig") as file:
                 tokens = [line.rstrip("\n") for line in file]
         except FileNotFoundError:
@@ -130,9 +137,21 @@ class Vocabulary:
         Raises:
             DataError: the id is outside 0 .. len - 1.
         """
-        if not 0 <= token_id < len(self.tokens):
-            raise DataError(f"id {token_id} is outside the vocabulary's 0 .. {len(self) - 1}")
-        return self.tokens[token_id]
+        return self.tokens[self.checked_id(token_id)]
+
+    def checked_id(self, token_id: object) -> int:
+        """An id as int, also from an integer of numpy or torch.
+
+        Raises:
+            DataError: the id is outside 0 .. len - 1; UsageError: it is no integer.
+        """
+        try:
+            number = operator.index(token_id)  # type: ignore[arg-type]
+        except TypeError:
+            raise UsageError(f"an id is {type(token_id).__name__} ({token_id!r:.40}): expected int") from None
+        if not 0 <= number < len(self.tokens):
+            raise DataError(f"id {number} is outside the vocabulary's 0 .. {len(self) - 1}")
+        return number
 
     def special_ids(self) -> frozenset[int]:
         """Ids of the special tokens that this vocabulary holds."""

@@ -156,8 +156,12 @@ def check_positions(batch: Batch, max_positions: int) -> None:
     """Check that every position is one of the model's; on a GPU only that no sequence is too long.
 
     Raises:
-        UsageError: a sequence is too long, or a position is outside the table.
+        UsageError: no batch; a sequence is too long, or a position is outside the table.
     """
+    if not hasattr(batch, "num_positions"):
+        raise UsageError(
+            f"the encoder got {type(batch).__name__} ({batch!r:.40}): expected a Batch, as of bertkit.collate"
+        )
     if batch.num_positions > max_positions:
         raise UsageError(
             f"the batch uses {batch.num_positions} positions, the model has {max_positions} "

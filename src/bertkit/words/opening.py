@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bertkit.errors import CheckpointError, UsageError
+from bertkit.errors import CheckpointError, UsageError, checked_path
+from bertkit.inference.runner import checked_text
 from bertkit.locate import locate
 from bertkit.model import Model, load
 from bertkit.tokenizer.tokenizer import refuse_one_text
@@ -43,7 +44,7 @@ def encoder_path(name: str | Path) -> Path:
     Raises:
         CheckpointError: no such model.
     """
-    path = Path(expanduser(name))
+    path = Path(expanduser(checked_path("the model's name", name)))
     return path if path.is_file() and path.suffix not in _OF_MODELS else locate(name)
 
 
@@ -67,7 +68,7 @@ def open_encoder(name: str | Path, *, precision: str = "float32", device: str = 
 def of_words(words: Sequence[str], vectors: np.ndarray, rows: np.ndarray | None = None) -> StaticEncoder:
     """As `StaticEncoder.of_words`."""
     refuse_one_text(words)
-    vectors = np.asarray(vectors)
+    words, vectors = [checked_text(word) for word in words], np.asarray(vectors)
     if len(set(words)) < len(words) or not words:
         raise UsageError(f"{len(words)} words, {len(set(words))} of them different: expected one or more, each once")
     if vectors.ndim != 2 or (rows is None and len(vectors) != len(words)):

@@ -47,14 +47,6 @@ def value_rows(number: int, metadata: str) -> list[tuple[str, str, str | int | f
     return [(key, kind, one, number) for key, value in values for kind, one in kinds_and_values(value)]
 
 
-def metadata_keys(connection: sqlite3.Connection) -> list[str]:
-    """The metadata keys of all records, sorted."""
-    keys, key = list[str](), ""
-    while key := connection.execute("SELECT min(key) FROM value WHERE key > ?", [key]).fetchone()[0]:
-        keys.append(key)
-    return keys
-
-
 def delete_records(connection: sqlite3.Connection, ids: Sequence[str]) -> list[int]:
     """Delete records and their metadata values; returns the numbers of those that there were."""
     rows = connection.execute(

@@ -79,6 +79,13 @@ class Snapshot:
             raise
         return np.fromiter((number for (number,) in rows), np.int64)
 
+    def keys(self) -> list[str]:
+        """The metadata keys of all records, sorted."""
+        keys, key = list[str](), ""
+        while key := self.connection.execute("SELECT min(key) FROM value WHERE key > ?", [key]).fetchone()[0]:
+            keys.append(key)
+        return keys
+
     def count(self, where: Filter | None = None) -> int:
         """Number of records, or of those that a filter matches."""
         return int(self._view.is_live.sum()) if where is None else len(self.numbers(where))

@@ -14,22 +14,13 @@ from typing import Self, cast
 import numpy as np
 
 from bertkit.device import is_cpu, resolve_device
-from bertkit.errors import StoreError, UsageError, checked_count
+from bertkit.errors import StoreError, UsageError, checked_count, checked_path
 from bertkit.neighbors.block_sizes import BLOCK_BYTES, ScanName
 from bertkit.search.filters import Filter, checked_ids
 from bertkit.search.records import Embed, Hit, Identity, Record, RepairReport, SearchReport, check_records
+from bertkit.search.store import maintenance
 from bertkit.search.store.database import NAME, Database, create_database, has_store
 from bertkit.search.store.generation import Generation, delete_other_generations, write_generation
-from bertkit.search.store.maintenance import (
-    LiveRows,
-    check_database,
-    index_texts_again,
-    kept_vectors,
-    new_vectors,
-    problems,
-    remove_damaged,
-    repaired_vectors,
-)
 from bertkit.search.store.record_rows import batches_of, delete_records, insert_records
 from bertkit.search.store.schema import HOW_TO_REPAIR, TABLES, TextIndex, file_name
 from bertkit.search.store.shared_pass import SharedPasses
@@ -82,7 +73,7 @@ class VectorStore:
             raise UsageError(f"scan={scan!r}: expected one of {', '.join(map(repr, BLOCK_BYTES))}")
         if not is_cpu(device):
             resolve_device(device)  # an unknown one is refused before any work
-        folder = Path(folder)
+        folder = checked_path("the folder of a store", folder)
 
         def fill(connection: sqlite3.Connection) -> None:
             for table in TABLES:
@@ -104,9 +95,9 @@ class VectorStore:
         Raises:
             StoreError: there is none, or it has a later format.
         """
-        if not has_store(Path(folder)):
+        if not has_store(folder := checked_path("the folder of a store", folder)):
             raise StoreError(f"{folder} is not a store: {NAME} is missing or empty; create a store first")
-        store = cls(Path(folder), text_index, device)
+        store = cls(folder, text_index, device)
         try:
             _ = store.identity
         except BaseException:
@@ -281,14 +272,22 @@ class VectorStore:
         """
         batch_size = checked_count("batch_size", batch_size)
         with self.transaction() as connection:
-            self._replace_vectors(connection, identity, new_vectors(connection, identity, embed, batch_size))
+            vectors = maintenance.new_vectors(connection, identity, embed, batch_size)
+            self._replace_vectors(connection, identity, vectors)
+
+    def rename_moved_model(self, name: str) -> None:
+        """Store another name of the same model if its folder is no longer there."""
+        before = Path(self.identity.model_name)
+        if before.is_absolute() and not before.exists():
+            with self.transaction():
+                self._state = replace(self._now(), identity=replace(self._now().identity, model_name=name))
 
     def compact(self) -> None:
         """Free the space of removed records: live vectors are copied into a new file, and the database is packed."""
         with self._change:  # another thread could begin a transaction before the database is packed
             with self.transaction() as connection:
                 state, generation = self._now(), self._generation()
-                vectors = kept_vectors(connection, generation, state.num_positions)
+                vectors = maintenance.kept_vectors(connection, generation, state.num_positions)
                 self._replace_vectors(connection, state.identity, vectors)
             if self._state is None:
                 self._database.pack()
@@ -304,7 +303,7 @@ class VectorStore:
             if text_index is None or text_index.covers(connection):
                 return False
         with self.transaction() as connection:
-            index_texts_again(connection, text_index)
+            maintenance.index_texts_again(connection, text_index)
         return True
 
     def verify(self) -> list[str]:
@@ -315,7 +314,7 @@ class VectorStore:
             except StoreError as error:
                 return [str(error)]
             generation = Generation.of(self.folder, state.generation, state.identity, state.scan)
-            return problems(connection, generation, state.num_positions, self._text_index)
+            return maintenance.problems(connection, generation, state.num_positions, self._text_index)
 
     def repair(self, embed: Embed) -> RepairReport:
         """Fix what `verify` finds: blocks with damaged vectors are embedded again from their texts.
@@ -325,11 +324,11 @@ class VectorStore:
         """
         report = RepairReport()
         with self.transaction() as connection:
-            check_database(connection)
+            maintenance.check_database(connection)
             state, generation = self._now(), self._generation()
-            live = LiveRows.read(connection, state.num_positions)
-            report.removed += remove_damaged(connection, self._text_index)
-            vectors = repaired_vectors(
+            live = maintenance.LiveRows.read(connection, state.num_positions)
+            report.removed += maintenance.remove_damaged(connection, self._text_index)
+            vectors = maintenance.repaired_vectors(
                 connection, generation, live, state.num_positions, state.identity, embed, report.embedded_again
             )
             self._replace_vectors(connection, state.identity, vectors)
