@@ -70,6 +70,13 @@ def put(engine: Engine, work: Callable[[], Any], client: object = None, seconds:
     return job, outcome
 
 
+def test_an_answer_that_waits_to_be_sent_is_sent_when_the_batch_fails():
+    answer = Held(ticket())
+    answer.end(lambda: "found")
+    answer.fail(RuntimeError("a panic for another request of the batch"))
+    assert answer.value() == "found" and not answer.ticket.is_canceled
+
+
 def together(engine: Engine, shared: SharedModel, calls: list) -> list:
     """The results of functions of the model, each as a request of a separate client, all at once."""
     waiting = [put(engine, partial(call, shared), number) for number, call in enumerate(calls)]
