@@ -3,12 +3,10 @@
 from dataclasses import asdict
 from os.path import expanduser
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from bertkit.cli.models import EXACT, Compute, open_model
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import Values, emit, note
 from bertkit.errors import DataError, UsageError
 
 
@@ -19,7 +17,7 @@ def command(
     error: float | None = None,
     recall: float | None = None,
     entity_precision: float | None = None,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    columns: Values = None,
     skip_bad: bool = False,
     compute: Compute = EXACT,
 ) -> None:

@@ -1,13 +1,10 @@
 """bertkit evaluate retrieval"""
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from bertkit.cli.evaluated_vectors import give, remarks_of
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_encoder, open_model
-from bertkit.cli.output import ModelName, note
+from bertkit.cli.output import ModelName, Values, note
 from bertkit.files.whole_files import check_writable, whole_file
 
 
@@ -16,7 +13,7 @@ def command(
     /,
     *,
     model: ModelName = EMBEDDING_MODEL,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    columns: Values = None,
     cross_encoder: str | None = None,
     against: str | None = None,
     run_file: Path | None = None,

@@ -1,13 +1,10 @@
 """bertkit evaluate similarity"""
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from bertkit.cli.evaluated_vectors import give, remarks_of
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_encoder
-from bertkit.cli.output import ModelName, note
+from bertkit.cli.output import ModelName, Values, note
 
 
 def command(
@@ -15,7 +12,7 @@ def command(
     /,
     *,
     model: ModelName = EMBEDDING_MODEL,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    columns: Values = None,
     against: str | None = None,
     report: Path | None = None,
     compute: Compute = EXACT,

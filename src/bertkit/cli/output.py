@@ -17,6 +17,10 @@ InputFile = Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphe
 OutPath = Annotated[Path, Parameter(name=["--out", "-o"])]
 """The file or folder that a command writes."""
 
+Files = Annotated[list[str], Parameter(consume_multiple=True)]
+Values = Annotated[list[str] | None, Parameter(consume_multiple=True)]
+"""Several after one option."""
+
 ModelName = Annotated[str, Parameter(help="A folder, a hub name, or the import name of an installed model package.")]
 Column = Annotated[str | None, Parameter(help="The column or key that holds the text.")]
 Columns = Annotated[

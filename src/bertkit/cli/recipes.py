@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import Column, Device
+from bertkit.cli.output import Column, Device, Files, Values
 from bertkit.cli.task_options import given_options, settings_of
 from bertkit.pretraining.recipe import Recipe, RecipeSettings, read_recipe, with_length
 
@@ -53,16 +53,16 @@ class RunOptions:
         Settings instead of the recipe's.
     """
 
-    corpus: Annotated[list[str], Parameter(consume_multiple=True)]
+    corpus: Files
     recipe: str = DEFAULT_RECIPE
     objective: str | None = None
     vocab: Path | None = None
     model: str | None = None
     new_head: bool = False
-    held_out: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
+    held_out: Values = None
     column: Column = None
     settings: SettingsOfRecipe = NO_SETTINGS
-    set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
+    set: Values = None
     device: Device = "auto"
 
     def read(self) -> Recipe:

@@ -3,23 +3,20 @@
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import Values, emit, note
 from bertkit.errors import UsageError
 
 
 def command(
     *training: str,
-    corpus: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    corpus: Values = None,
     recipe: str = "cpu-minutes",
     objective: str | None = None,
     model: str | None = None,
     new_head: bool = False,
     num_steps: int = 60,
-    set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    set: Values = None,
     kills: int = 3,
     processes: int = 1,
     seed: int = 0,

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from bertkit.cli.models import EMBEDDING_MODEL
-from bertkit.cli.output import Column, ModelName, OutPath, emit, note
+from bertkit.cli.output import Column, ModelName, OutPath, Values, emit, note
 from bertkit.cli.task_options import given_options, settings_of
 from bertkit.cli.training_command import check_one_process, result_row, run_training
 from bertkit.errors import UsageError
@@ -186,7 +186,7 @@ def train(
 def train_pairs(
     *files: Path,
     out: OutPath,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    columns: Values = None,
     settings: SettingsOfPairs = PAIR_DEFAULTS,
     recipe: Path | None = None,
     vocabulary: str = EMBEDDING_MODEL,
