@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.cli.evaluated_vectors import give, remarks_of
+from bertkit.cli.evaluated_vectors import Against, ScoreReport, give, remarks_of
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_encoder
 from bertkit.cli.output import ModelName, Values, note
 
@@ -13,8 +13,8 @@ def command(
     *,
     model: ModelName = EMBEDDING_MODEL,
     columns: Values = None,
-    against: str | None = None,
-    report: Path | None = None,
+    against: Against = None,
+    report: ScoreReport = None,
     compute: Compute = EXACT,
 ) -> None:
     """Evaluate vectors or a cross-encoder on scored pairs of texts.
@@ -28,10 +28,6 @@ def command(
         Scored pairs: csv, tsv, jsonl or parquet.
     columns
         Columns by role, such as text_a=question text_b=answer score=rating, where their names are not recognized.
-    against
-        Another model, for the paired differences.
-    report
-        An HTML report of the scores with a JSON file next to it.
     """
     from bertkit.cli.labeled_files import columns_of
     from bertkit.evidence.pair_scores import measured_pairs, scores_of_pairs

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from bertkit.cli.output import Values, emit, note
-from bertkit.errors import UsageError
+from bertkit.errors import checked_count
 
 
 def command(
@@ -52,9 +52,8 @@ def command(
     """
     from bertkit.cli.killed_runs import verify_resume
 
-    for name, number in (("num-steps", num_steps), ("kills", kills), ("processes", processes)):
-        if number < 1:
-            raise UsageError(f"--{name} {number}: expected at least 1")
+    for name, number in (("num_steps", num_steps), ("kills", kills), ("processes", processes)):
+        checked_count(name, number)
     with tempfile.TemporaryDirectory() as folder:
         arguments = training or _pretraining(corpus, recipe, objective, model, new_head, num_steps, set)
         check = verify_resume(arguments, Path(folder), num_kills=kills, seed=seed, log=note, num_ranks=processes)
