@@ -20,6 +20,10 @@ class UsageError(BertkitError, ValueError):
     """An invalid argument: an unknown name, a value out of range, a meaningless combination."""
 
 
+class RecipeError(UsageError):
+    """An invalid setting in a file of settings: names in the message are those of settings."""
+
+
 class DataError(BertkitError, ValueError):
     """A text, row or file that is malformed or unusable."""
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from bertkit.checkpoint.ignored_parts import is_ignored_tensor
 from bertkit.errors import CheckpointError
-from bertkit.files.json_files import read_json
+from bertkit.files.json_files import read_json, refuse_pointer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -143,10 +143,9 @@ def _check_finite(tensor: StoredTensor, numbers: np.ndarray) -> None:
 def _read_header(file: Path) -> list[StoredTensor]:
     size = file.stat().st_size
     with open(file, "rb") as handle:
-        start = handle.read(8)
-        if start == b"version ":
-            raise CheckpointError(f"{file} is a pointer of Git LFS, without weights: run git lfs pull in its folder")
-        header_bytes = int.from_bytes(start, "little")
+        refuse_pointer(file, handle.read(64))
+        handle.seek(0)
+        header_bytes = int.from_bytes(handle.read(8), "little")
         if size < 8 or header_bytes > size - 8:
             raise CheckpointError(f"{file} is truncated or not a safetensors file ({size} bytes): fetch it again")
         if header_bytes > _MAX_HEADER_BYTES:

@@ -36,14 +36,19 @@ def read_json_value(path: Path) -> Any:
         return None
     try:
         text = path.read_text(encoding="utf-8")
-        if text.startswith("version https://git-lfs"):
-            raise CheckpointError(f"{path} is a pointer of Git LFS, without content: run git lfs pull in its folder")
+        refuse_pointer(path, text.encode())
         value = json.loads(text)
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()  # a ValueError for one that is not half of a pair
         return value
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not readable JSON ({error}): fetch or save it again") from None
+
+
+def refuse_pointer(path: Path, start: bytes) -> None:
+    """Raise a CheckpointError for a file that begins as a pointer of Git LFS does."""
+    if start.startswith(b"version https://git-lfs"):
+        raise CheckpointError(f"{path} is a pointer of Git LFS, without content: run git lfs pull in its folder")
 
 
 def member(content: dict[str, Any], key: str, kind: type, where: Path, default: Any = None) -> Any:

@@ -18,7 +18,7 @@ from bertkit.errors import StoreError, UsageError, checked_count
 from bertkit.neighbors.block_sizes import BLOCK_BYTES, ScanName
 from bertkit.search.filters import Filter, checked_ids
 from bertkit.search.records import Embed, Hit, Identity, Record, RepairReport, SearchReport, check_records
-from bertkit.search.store.database import NAME, Database, create_database, has_store
+from bertkit.search.store.database import INDEX_FILE, Database, create_database, has_store
 from bertkit.search.store.generation import Generation, delete_other_generations, write_generation
 from bertkit.search.store.maintenance import (
     LiveRows,
@@ -105,7 +105,7 @@ class VectorStore:
             StoreError: there is none, or it has a later format.
         """
         if not has_store(Path(folder)):
-            raise StoreError(f"{folder} is not a store: {NAME} is missing or empty; create a store first")
+            raise StoreError(f"{folder} is not a store: {INDEX_FILE} is missing or empty; create a store first")
         store = cls(Path(folder), text_index, device)
         try:
             _ = store.identity
