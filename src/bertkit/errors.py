@@ -9,6 +9,8 @@ May import: nothing.
 import operator
 import sys
 import warnings
+from importlib import import_module
+from typing import Any
 
 
 class BertkitError(Exception):
@@ -78,6 +80,14 @@ class TrainingError(BertkitError):
 
 class NonFiniteError(TrainingError):
     """A loss or a gradient that is not a finite number."""
+
+
+def required(module: str, need: str, extra: str) -> Any:
+    """A module of an extra of bertkit; without it, a DependencyError that begins with what it is needed for."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise DependencyError(f"{need}: pip install 'bertkit[{extra}]'") from None
 
 
 def checked_count(name: str, value: object, least: int = 1) -> int:
