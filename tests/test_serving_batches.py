@@ -156,7 +156,7 @@ def test_clients_are_scheduled_fairly(model):
     taken = queue.take(lambda call: 256)
     assert {part.job.ticket.client for part in parts(taken)} == {"bulk", "single"}
     assert taken.num_tokens <= 256
-    while len(queue):
+    while queue.num_sequences:
         queue.take(lambda call: 256)
     assert queue.num_tokens == 0 and not queue.take(lambda call: 256).sequences
 
@@ -175,7 +175,7 @@ def test_equal_queued_texts_are_computed_once(model):
     for part in waiting:
         queue.put(part)
     taken = queue.take(lambda call: 256)
-    assert len(taken.sequences) == 2 and len(queue) == 0
+    assert len(taken.sequences) == 2 and queue.num_sequences == 0
     for part in waiting:
         assert sorted(index for one, index, _ in taken.waiting if one is part) == [0, 1, 2]
 
@@ -274,7 +274,7 @@ def test_removed_records_leave_no_data(model):
     for part in waiting[::2]:
         queue.remove(part)
     seen = []
-    while len(queue):
+    while queue.num_sequences:
         seen += parts(queue.take(lambda call: 30))
     assert not set(seen) & set(waiting[::2]) and queue.num_tokens == 0 and not queue._twins
 

@@ -422,7 +422,7 @@ class WatchedEngine(Engine):
 
     def _may_run(self, work: engine._Work, run: Run) -> bool:
         may_run = super()._may_run(work, run)
-        self._world.expect(not (may_run and len(self._queue)), "a request is computed before those that wait")
+        self._world.expect(not (may_run and self._queue.num_sequences), "a request is computed before those that wait")
         return may_run
 
     def _expect(self) -> None:

@@ -138,7 +138,7 @@ def _say_loading() -> None:
     """Print a line on a terminal if the command has printed nothing yet."""
     from bertkit.cli import output
 
-    if sys.stderr.isatty() and not output.has_printed():
+    if sys.stderr.isatty() and not output.printed.is_set():
         print("bertkit: loading libraries and the model ...", file=sys.stderr, flush=True)
 
 

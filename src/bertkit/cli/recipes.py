@@ -20,11 +20,6 @@ SettingsOfRecipe: Any = settings_of(
 NO_SETTINGS = SettingsOfRecipe()
 
 
-def with_objective(name: str | None, changes: list[str] | None) -> list[str]:
-    """The changes of a recipe by --objective and --set."""
-    return [*([] if name is None else [f"objective.name={name}"]), *(changes or ())]
-
-
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
@@ -73,7 +68,7 @@ class RunOptions:
         """
         given = given_options(self.settings)
         length = {name: given.pop(name, None) for name in ("num_steps", "minutes")}
-        changes = with_objective(self.objective, self.set)
+        changes = [*([] if self.objective is None else [f"objective.name={self.objective}"]), *(self.set or ())]
         recipe = read_recipe(self.recipe, changes).changed(**given)
         return with_length(recipe, **length, changes=[*changes, *(f"training.{name}" for name in given)])
 
