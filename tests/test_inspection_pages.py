@@ -246,4 +246,4 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
     ):
         assert run(["inspect", *wrong]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert "--limit" not in wrong or "--limit -1: expected at least 1" in line
+        assert "--limit" not in wrong or "--limit -1: expected an int of at least 1" in line

@@ -870,7 +870,7 @@ def test_verdicts_of_killed_runs(
 def test_verify_resume_refuses_no_kills_before_it_runs(capsys) -> None:
     for option in ("--kills", "--num-steps"):
         assert run_command(["verify-resume", option, "0"]) == 2
-        assert f"{option} 0: expected at least 1" in capsys.readouterr().err
+        assert f"{option} 0: expected an int of at least 1" in capsys.readouterr().err
 
 
 def on_two_ranks(arguments: list[str]) -> None:

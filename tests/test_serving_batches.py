@@ -70,6 +70,13 @@ def put(engine: Engine, work: Callable[[], Any], client: object = None, seconds:
     return job, outcome
 
 
+def test_an_answer_that_waits_to_be_sent_is_sent_when_the_batch_fails():
+    answer = Held(ticket())
+    answer.end(lambda: "found")
+    answer.fail(RuntimeError("a panic for another request of the batch"))
+    assert answer.value() == "found" and not answer.ticket.is_canceled
+
+
 def together(engine: Engine, shared: SharedModel, calls: list) -> list:
     """The results of functions of the model, each as a request of a separate client, all at once."""
     waiting = [put(engine, partial(call, shared), number) for number, call in enumerate(calls)]
@@ -149,7 +156,7 @@ def test_clients_are_scheduled_fairly(model):
     taken = queue.take(lambda call: 256)
     assert {part.job.ticket.client for part in parts(taken)} == {"bulk", "single"}
     assert taken.num_tokens <= 256
-    while len(queue):
+    while queue.num_sequences:
         queue.take(lambda call: 256)
     assert queue.num_tokens == 0 and not queue.take(lambda call: 256).sequences
 
@@ -168,7 +175,7 @@ def test_equal_queued_texts_are_computed_once(model):
     for part in waiting:
         queue.put(part)
     taken = queue.take(lambda call: 256)
-    assert len(taken.sequences) == 2 and len(queue) == 0
+    assert len(taken.sequences) == 2 and queue.num_sequences == 0
     for part in waiting:
         assert sorted(index for one, index, _ in taken.waiting if one is part) == [0, 1, 2]
 
@@ -267,7 +274,7 @@ def test_removed_records_leave_no_data(model):
     for part in waiting[::2]:
         queue.remove(part)
     seen = []
-    while len(queue):
+    while queue.num_sequences:
         seen += parts(queue.take(lambda call: 30))
     assert not set(seen) & set(waiting[::2]) and queue.num_tokens == 0 and not queue._twins
 

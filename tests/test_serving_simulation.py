@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-import torch
 from simulated_store import SimulatedStore
 
 from bertkit.errors import DataError
 from bertkit.inference import InferenceReport
 from bertkit.serving import calls, engine, jobs, shared_run, ticket
-from bertkit.serving.calls import Call, current_call
+from bertkit.serving.calls import Call, Run, current_call
 from bertkit.serving.engine import Engine
 from bertkit.serving.jobs import Job, Verb
 from bertkit.serving.metrics import Metrics
@@ -40,8 +39,8 @@ from bertkit.serving.ticket import Answer, Answers, Ticket
 from bertkit.tokenizer import Encodings
 from bertkit.transformer.interface import EncoderOutput
 
-BAD, BROKEN = "bad", "broken"
-"""Texts that cannot be encoded, and whose results cannot be computed."""
+BAD, BROKEN, PANIC = "bad", "broken", "panic"
+"""Texts that cannot be encoded, whose results cannot be computed, and for which a foreign library panics."""
 
 MOST_TOKENS = 20
 """Budget of a batch here."""
@@ -51,6 +50,10 @@ WINDOW = 7
 
 TEXTS = ["a", "b", "A", "cc", "dd", "cccc", "abcdefg", "abcdefgabcdefgab", "ab" * 14, BAD, BROKEN]
 """A text is encoded as its letters in lower case: equal sequences of different texts are there."""
+
+
+class Panic(BaseException):
+    """Of a foreign library, whatever it computes."""
 
 
 @lru_cache(4_000)
@@ -104,7 +107,7 @@ class SimpleEncodings:
 class Packed:
     """What the engine needs of `Batch`."""
 
-    is_in_arrays = False
+    is_in_arrays = True
 
     def __init__(self, sequences: Any) -> None:
         if isinstance(sequences, SimpleEncodings):
@@ -112,11 +115,11 @@ class Packed:
         else:
             ids = np.concatenate([each.input_ids for each in sequences])
             self.lengths = list(map(len, sequences))
-        self.input_ids, self.bounds = torch.from_numpy(ids), [0, *accumulate(self.lengths)]
+        self.input_ids, self.bounds = ids, [0, *accumulate(self.lengths)]
 
     @property
-    def cu_seqlens(self) -> torch.Tensor:
-        return torch.from_numpy(np.array(self.bounds))
+    def cu_seqlens(self) -> np.ndarray:
+        return np.array(self.bounds)
 
     def sequences(self) -> set[bytes]:
         """The letters of each sequence, of those that are equal once."""
@@ -135,6 +138,7 @@ class Scheduler:
         self.now = 0.0
         self.depth = 0
         self.wanted: set[bytes] | None = None  # see `World.compute`
+        self.computed = set[tuple[Packed, bool]]()  # batches, and whether with an option
         self._ready: list[Callable[[], object]] = []
 
     def add(self, event: Callable[[], object]) -> None:
@@ -224,32 +228,39 @@ class Loop:
 
 
 def sums(world: "World", number: int, bytes_per_token: int) -> Verb:
-    """A verb: the sum of the letters of each text, and a number of its own."""
+    """A verb: the sum of the letters of each text, and of a number for each letter."""
 
     def compute(items: Sequence[str], report: InferenceReport) -> list[int]:
-        return [number + each for each in sums_of(world, items, report, with_pooled=bool(number))]
+        return sums_of(world, items, report, with_pooled=bool(number))
 
     key = world, number, bytes_per_token
     return Verb(compute, key, lambda item: 1 + len(item) // 2, bytes_per_token=bytes_per_token)
 
 
-def sums_of(world: "World", items: Sequence[str], report: InferenceReport, **options: bool) -> list[int]:
+def sums_of(world: "World", items: Sequence[str], report: InferenceReport, *, with_pooled: bool = False) -> list[int]:
     """The sum of the letters of each text, from a run of the encoder."""
+    encodings, call = encoded(tuple(items)), current_call()
+    assert call is not None
+    if not call._has_run:
+        world.expect(not any(job.is_done for job in call.jobs), "the texts of a request that has ended are encoded")
+        has_error = any(job._error is not None and job._error[0] < first for job, first, _ in call._slices)
+        world.expect(not has_error, "the texts after one with an error are encoded")
     world.scheduler.pause()
     if BAD in items:
         raise DataError(f"text {report.num_texts + items.index(BAD)}")
-    encodings, call = encoded(tuple(items)), current_call()
-    assert call is not None
 
-    def forward(batch: Packed, indices: np.ndarray) -> torch.Tensor:
-        assert sum(batch.lengths) <= MOST_TOKENS or len(indices) == 1, "rows of too many tokens at a time"
-        hidden = world.runner.encoder(batch, **options).last_hidden_state
-        return torch.from_numpy(np.add.reduceat(hidden.numpy(), batch.bounds[:-1]))
+    def forward(batch: Packed, indices: np.ndarray) -> np.ndarray:
+        is_small = sum(batch.lengths) <= MOST_TOKENS or len(indices) == 1
+        world.expect(is_small, "rows of too many tokens at a time")
+        hidden = world.runner.encoder(batch, with_pooled=with_pooled).last_hidden_state
+        return np.add.reduceat(hidden, batch.bounds[:-1])
 
     at_once = partial(forward, Packed(encodings), np.arange(len(encodings)))
-    sums = call.run(world.runner, encodings, forward, None, at_once)[:, 0].numpy()
+    sums = call.run(world.runner, encodings, forward, None, at_once)[:, 0]
     if BROKEN in items:
         raise FloatingPointError("not finite")
+    if PANIC in items:
+        raise Panic
     results = [0] * len(items)
     for number, part in zip(encodings.text_index.tolist(), sums.tolist(), strict=True):
         results[number] += part
@@ -271,22 +282,23 @@ class Steps:
 
 
 class Encoder:
-    """An encoder whose hidden states are the token ids. Sequences of a batch are distinct, and of requests that had not
-    ended when the batch began."""
+    """An encoder whose hidden states are the token ids, and with an option one more. Sequences of a batch are distinct,
+    and of requests that had not ended when the batch began."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
 
-    def __call__(self, batch: Packed, **options: bool) -> EncoderOutput:
+    def __call__(self, batch: Packed, *, with_pooled: bool, **options: bool) -> EncoderOutput:
         sequences, world = batch.sequences(), self._world
-        assert len(sequences) == len(batch.lengths), "a sequence is computed twice in a batch"
-        assert len(batch.input_ids) <= MOST_TOKENS or len(sequences) == 1, "a batch is larger than its budget"
-        wanted = world.scheduler.wanted
-        assert sequences <= (world.wanted() if wanted is None else wanted), (
-            "a sequence that no request waits for is computed"
-        )
+        wanted = world.wanted() if world.scheduler.wanted is None else world.scheduler.wanted
+        world.expect(len(sequences) == len(batch.lengths), "a sequence is computed twice in a batch")
+        is_small = len(batch.input_ids) <= MOST_TOKENS or len(sequences) == 1
+        world.expect(is_small, "a batch is larger than its budget")
+        world.expect(sequences <= wanted, "a sequence that no request waits for is computed")
+        world.expect((batch, with_pooled) not in world.scheduler.computed, "a batch is computed twice")
+        world.scheduler.computed.add((batch, with_pooled))
         world.scheduler.pause()
-        return EncoderOutput(batch.input_ids[:, None], None, None)
+        return EncoderOutput((batch.input_ids + with_pooled)[:, None], None, None)
 
 
 class Request:
@@ -300,14 +312,16 @@ class Request:
         self.texts = draw.choices(TEXTS[: 9 if draw.random() < 0.6 else None], k=draw.choice((1, 1, 2, 3, 8)))
         if draw.random() < 0.3:
             self.texts = self.texts[:1] * draw.choice((3, 12))
+        if draw.random() < 0.02:
+            self.texts[-1] = PANIC
         number = int(draw.random() * 2)
         self.verb = sums(world, number, bytes_per_token=draw.choice((0, 0, 3)))
         self.answer = Answer(self.ticket, world.answers)
         self.reply: Any = self.answer.future
-        self.reply.on_done = lambda: world.scheduler.add(self.read)
+        self.reply.on_done = lambda: world.scheduler.add(self.leave)
         self.ticket.make_room = world.service.reserve
         items: list[Any] = self.texts
-        self.expected = [sum(text.lower().encode()) + number for text in self.texts]
+        self.expected = [sum(text.lower().encode()) + number * len(text) for text in self.texts]
         self.num_tokens = sum(map(len, self.texts))
         if draw.random() < 0.15:  # two runs, of which the second one depends on the first
             self.verb = Verb(self.twice, likely_tokens=len, is_long=draw.random() < 0.5)
@@ -325,13 +339,14 @@ class Request:
         return [one + other for one, other in zip(first, sums_of(self.world, items, report), strict=True)]
 
     def step(self, items: Sequence[Steps], report: InferenceReport) -> list[int] | None:
-        assert not self.job.is_done, "a step of a request that has ended"
+        self.world.expect(not self.job.is_done, "a step of a request that has ended is computed")
         self.world.scheduler.pause()
         number = items[0].next()
         return None if number is None else [number]
 
     def finish(self, results: list[int], ticket: Ticket) -> list[int]:
         """The answer, for which the request may read the store while others go on."""
+        self.world.expect(not self.job.is_done, "an answer is made for a request that has ended")
         if self.world.store is not None:
             self.world.store.read(self.world.scheduler.pause)
         return results
@@ -341,24 +356,30 @@ class Request:
             self.world.engine.put(self.job)
         except Overloaded:
             self.fate = "refused"
-            self.world.scheduler.add(self.read)
+            self.ticket.cancel()
+            self.leave()
 
     def end(self, error: BaseException) -> None:
-        """The client leaves, or its time is over."""
+        """The client closes the connection, or its time is over."""
         if self.fate == "answered" and not self.answer.is_ended:
             self.errors.append(type(error))
             self.answer.fail(error)
-            self.world.engine.remove(self.job)
-            assert not any(part.waiting for part in self.job.parts), "the work of a client that left remains"
-            assert self.job not in self.world.engine._arrived.get(self.ticket.client, ())
+
+    def leave(self) -> None:
+        """The request has its answer, or none is needed: see `Service.respond`."""
+        self.world.left.add(self.job)
+        self.world.engine.remove(self.job)
+        if self.ticket.is_canceled:
+            self.world.service.release(self.ticket)
+        else:
+            self.world.scheduler.add(self.read)
 
     def read(self) -> None:
         """The client has read the answer."""
         service = self.world.service
         assert service._num_answer_bytes <= service.settings.max_answer_bytes, "answers take too much memory"
-        if self.fate == "answered" and self.reply.error is None:
-            size = self.verb.bytes_per_token * self.num_tokens
-            assert self.ticket.num_answer_bytes == size, "an answer has another size than its room"
+        size = self.verb.bytes_per_token * self.num_tokens
+        assert self.reply.error or self.ticket.num_answer_bytes == size, "an answer has another size than its room"
         service.release(self.ticket)
 
     def check(self) -> None:
@@ -372,14 +393,46 @@ class Request:
             assert type(error) is self.errors[0]
         elif isinstance(error, InvalidRequest | Overloaded):
             assert self.verb.bytes_per_token, "an answer without a limit is refused"
+        elif isinstance(error, Panic):
+            assert any(PANIC in request.texts for request in self.world.requests)
         elif isinstance(error, FloatingPointError):
             assert BROKEN in self.texts
         elif BAD in self.texts:
             assert str(error) == f"text {self.texts.index(BAD)}", "another text than the first wrong one is named"
         else:
-            assert BROKEN not in self.texts
+            assert BROKEN not in self.texts and PANIC not in self.texts
             assert orjson.loads(self.reply.result()) == self.expected
             assert self.ticket.num_tokens == self.num_tokens
+
+
+class WatchedEngine(Engine):
+    """An engine in which nothing waits for requests that have left."""
+
+    def __init__(self, world: "World", settings: ServerSettings) -> None:
+        super().__init__(settings)
+        self._world = world
+
+    def _wait(self, calls: Iterable[Call]) -> None:
+        super()._wait(calls)
+        self._expect()
+
+    def remove(self, job: Job) -> None:
+        super().remove(job)
+        self._expect()
+
+    def _may_run(self, work: engine._Work, run: Run) -> bool:
+        may_run = super()._may_run(work, run)
+        self._world.expect(not (may_run and self._queue.num_sequences), "a request is computed before those that wait")
+        return may_run
+
+    def _expect(self) -> None:
+        left = self._world.left
+        if not left or not self.num_waiting:
+            return
+        is_wanted = all(left.isdisjoint(jobs) for jobs in self._arrived.values()) and not any(
+            part.job in left for twins in self._queue._twins.values() for part, _ in twins
+        )
+        self._world.expect(is_wanted, "the work of a client that left waits")
 
 
 class World:
@@ -396,7 +449,9 @@ class World:
         self.store = make_store(self.scheduler.draw)
         draw = self.scheduler.draw
         self.answers = Answers(Loop(self.scheduler))  # type: ignore[arg-type]
-        self.engine = Engine(settings(draw.random() < 0.5, draw.random() < 0.5))
+        self.faults: list[str] = []  # see `expect`
+        self.left: set[Job] = set()  # of requests that have left
+        self.engine = WatchedEngine(self, settings(draw.random() < 0.5, draw.random() < 0.5))
         for name in ("cores", "_extra", "all_cores"):
             setattr(self.engine, name, Cores(self.scheduler))
         self.service = Service(MODELS, self.engine, METRICS)
@@ -405,6 +460,11 @@ class World:
             device=CPU, tokens_per_batch=lambda num_tokens: MOST_TOKENS, encoder=encoder, collate=Packed
         )
         self.requests: list[Request] = []
+
+    def expect(self, is_right: bool, fault: str) -> None:
+        """Note a fault: an error would become that of a request, which may have ended."""
+        if not is_right:
+            self.faults.append(fault)
 
     def wanted(self) -> set[bytes]:
         """The sequences of requests that have not ended."""
@@ -416,9 +476,14 @@ class World:
         """`calls.compute`, which knows the requests that have ended when it begins."""
         self.scheduler.wanted = self.wanted()
         try:
-            return calls.compute(batch, most)
+            ended = calls.compute(batch, most)
         finally:
             self.scheduler.wanted = None
+        for run in {part.call for part, _, _ in batch.waiting} if not self.scheduler.depth else ():
+            has_error = not {BROKEN, PANIC}.isdisjoint(run.call.items)
+            is_kept = any(not run._num_missing[run.unit_of[index]] for index in run._rows)
+            self.expect(has_error or not is_kept, "rows are kept after their results")
+        return ended
 
     def arrive(self, left: int) -> None:
         add, draw = self.scheduler.add, self.scheduler.draw
@@ -445,6 +510,7 @@ class World:
             assert steps < 5_000, "a request waits for ever"
             is_full = one._num_running >= one.cores.num_threads
             assert is_full or not one.num_waiting, "texts wait while a core is free"
+            assert not self.faults, self.faults[0]
         for request in self.requests:
             request.check()
         left = one._queue
@@ -454,8 +520,8 @@ class World:
         return Counter(request.fate for request in self.requests)
 
 
-CPU = torch.device("cpu")
-FATES = "answered ended refused InvalidRequest DataError FloatingPointError".split()
+CPU = SimpleNamespace(type="cpu")
+FATES = "answered ended refused InvalidRequest DataError FloatingPointError Panic".split()
 MODELS, METRICS = ServedModels([SimpleNamespace(name="sums")]), Metrics()  # type: ignore[list-item]
 
 

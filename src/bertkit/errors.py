@@ -10,7 +10,9 @@ import operator
 import os
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 
 class BertkitError(Exception):
@@ -20,6 +22,10 @@ class BertkitError(Exception):
 
 class UsageError(BertkitError, ValueError):
     """An invalid argument: an unknown name, a value out of range, a meaningless combination."""
+
+
+class RecipeError(UsageError):
+    """An invalid setting in a file of settings: names in the message are those of settings."""
 
 
 class DataError(BertkitError, ValueError):
@@ -76,6 +82,14 @@ class TrainingError(BertkitError):
 
 class NonFiniteError(TrainingError):
     """A loss or a gradient that is not a finite number."""
+
+
+def required(module: str, need: str, extra: str) -> Any:
+    """A module of an extra of bertkit; without it, a DependencyError that begins with what it is needed for."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise DependencyError(f"{need}: pip install 'bertkit[{extra}]'") from None
 
 
 def checked_count(name: str, value: object, least: int = 1) -> int:

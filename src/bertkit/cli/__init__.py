@@ -135,7 +135,7 @@ def main() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     warnings.showwarning = lambda message, *_, **__: print(
-        f"bertkit: {_as_command(str(message), sys.argv[1:])}", file=sys.stderr
+        f"bertkit: {_as_command(message, sys.argv[1:])}", file=sys.stderr
     )
     timer = threading.Timer(SILENT_SECONDS, _say_loading)
     timer.daemon = True
@@ -150,12 +150,13 @@ def _say_loading() -> None:
     """Print a line on a terminal if the command has printed nothing yet."""
     from bertkit.cli import output
 
-    if sys.stderr.isatty() and not output.has_printed():
+    if sys.stderr.isatty() and not output.printed.is_set():
         print("bertkit: loading libraries and the model ...", file=sys.stderr, flush=True)
 
 
-def options_in(message: str, options: Collection[str]) -> str:
-    """A message for the command line: a parameter of Python is the option of that name, if the command has it.
+def options_in(message: str, options: Collection[str], *, has_settings: bool = False) -> str:
+    """A message for the command line: a parameter of Python is the option of that name, if the command has it. A
+    name alone is that of a setting if it ``has_settings``.
 
     >>> options_in("text 0 is too long: shorten it, raise max_length=, or choose on_long='window'", {"on_long"})
     'text 0 is too long: shorten it, raise max_length=, or choose --on-long window'
@@ -165,6 +166,8 @@ def options_in(message: str, options: Collection[str]) -> str:
     '--top-k 0: expected at least 1; --snap-spans moves them'
     >>> options_in("2 more than max_length 4: see max_length.txt", {"max_length"})
     '2 more than --max-length 4: see max_length.txt'
+    >>> options_in("recipe.toml: unknown setting 'x': expected one of top_k", {"top_k"}, has_settings=True)
+    "recipe.toml: unknown setting 'x': expected one of top_k"
     """
 
     def option(match: re.Match[str]) -> str:
@@ -175,19 +178,21 @@ def options_in(message: str, options: Collection[str]) -> str:
         return f"--{dashed} {value or ''}" if value or following not in ("", *".,;:)") else f"--{dashed}"
 
     def bare(match: re.Match[str]) -> str:
-        is_option = match[0] in options and ".toml, [" not in message  # there it is a setting
-        return "--" + match[0].replace("_", "-") if is_option else match[0]
+        return "--" + match[0].replace("_", "-") if match[0] in options else match[0]
 
     message = re.sub(r"(?<![\w.-])([a-z]\w*)=(?:(True|False)\b|'([\w.+-]*)')?(?=(\S?))", option, message)
-    return re.sub(r"""(?<![\w./'"-])[a-z]\w*_\w+(?![\w/='"-]|\.\w)""", bare, message)
+    names = r"""(?<![\w./'"-])[a-z]\w*_\w+(?![\w/='"-]|\.\w)"""
+    return message if has_settings else re.sub(names, bare, message)
 
 
-def _as_command(message: str, arguments: list[str]) -> str:
-    """A message with the options of the command that the arguments name."""
+def _as_command(said: object, arguments: list[str]) -> str:
+    """An error or a warning with the options of the command that the arguments name."""
+    from bertkit.errors import RecipeError
+
     message = re.sub(
         r"ignore_(tensors|config_keys)=\[(.*?)\] to bertkit\.load",  # options of every command
         lambda match: f"--ignore-{match[1].replace('_', '-')} {match[2].replace(',', '')}",
-        message,
+        str(said),
     )
     message = re.sub(r"(: expected [^:;]+) or None$", r"\1, or omit it", message)  # which an option cannot be
     _, commands, _ = app().parse_commands(arguments)
@@ -197,7 +202,7 @@ def _as_command(message: str, arguments: list[str]) -> str:
     for name, other in (("class_names", "label_names"), ("k", "top_k")):  # Python has two names
         if other in options:
             message = re.sub(rf"(?<![\w.-]){name}=", f"{other}=", message)
-    return options_in(message, options)
+    return options_in(message, options, has_settings=isinstance(said, RecipeError))
 
 
 def _options(command: "App") -> set[str]:
@@ -258,7 +263,7 @@ def _run(arguments: list[str]) -> int:
             raise
         return _fail(str(without_torch(error)))
     except BertkitError as error:
-        return _fail(_as_command(str(error), arguments))
+        return _fail(_as_command(error, arguments))
     except CycloptsError as error:
         help_of = " ".join(["bertkit", *(error.command_chain or ())])
         what = str(error)

@@ -3,12 +3,10 @@
 from dataclasses import asdict
 from os.path import expanduser
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from bertkit.cli.models import EXACT, Compute, open_model
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import Columns, SkipBad, emit, note
 from bertkit.errors import DataError, UsageError
 
 
@@ -19,8 +17,8 @@ def command(
     error: float | None = None,
     recall: float | None = None,
     entity_precision: float | None = None,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    skip_bad: bool = False,
+    columns: Columns = None,
+    skip_bad: SkipBad = False,
     compute: Compute = EXACT,
 ) -> None:
     """Choose a threshold on labeled examples that keeps a promise on others like them, and store it in the model.
@@ -39,10 +37,6 @@ def command(
         Of a tagger or extraction model: the smallest share of entities that must be found; by default 0.95.
     entity_precision
         Of these instead: the smallest share of the found entities that must be right.
-    columns
-        Columns by role, such as text=sentence label=polarity, where their names are not recognized.
-    skip_bad
-        Skip rows that cannot be used, and count them.
     """
     from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_reading, note_skipped
     from bertkit.evidence.promises import SHARES, promise, promises_of, store_promise

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import OutPath, emit, note
+from bertkit.cli.output import Column, OutPath, emit, note
 from bertkit.cli.task_options import given_options, settings_of
 from bertkit.cli.training_command import check_one_process
 from bertkit.comparison.settings import ComparisonSettings
@@ -26,7 +26,7 @@ def command(
     limit: int | None = None,
     cloze: str | None = None,
     word: str | None = None,
-    column: str | None = None,
+    column: Column = None,
     resume: bool = False,
 ) -> None:
     """Compare BERT with unidirectional and shallow bidirectional models, trained on the same corpus.
@@ -51,8 +51,6 @@ def command(
         A text with one [MASK]: the probability of --word at the [MASK] is reported.
     word
         The word at the [MASK] of --cloze.
-    column
-        The column or key of the text in csv, tsv, jsonl and parquet files.
     resume
         Resume the comparison in the folder.
     """

@@ -2,11 +2,8 @@
 
 from os.path import expanduser
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from bertkit.cli.output import OutPath, note
+from bertkit.cli.output import OutPath, Values, note
 
 
 def command(
@@ -15,8 +12,8 @@ def command(
     *,
     out: OutPath | None = None,
     prefix: str = "",
-    ignore_tensors: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    ignore_config_keys: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    ignore_tensors: Values = None,
+    ignore_config_keys: Values = None,
 ) -> None:
     """Write a model's pickled weights as safetensors, which all commands open; the file is read without running code.
 

@@ -1,6 +1,5 @@
 """bertkit data"""
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.files import extension
 from bertkit.files.json_files import write_json_lines
 from bertkit.files.whole_files import check_writable
-from bertkit.tasks import TASKS
+from bertkit.tasks import TASKS, SequenceClassification
 from bertkit.tasks.reading.labels import MULTI_LABEL
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ _OTHER_TASK = (" column", "'choices'", " is a folder")
 _NO_CONLL = (" fields, the first line has ", " has no tag: ", " has an empty field, the word")
 """Parts of errors for a txt file that has a text, not a word, on each line."""
 _SHOWN = 3  # skipped rows
-_FEW_TAGS = 8  # a file with so few tags may be a small one
 
 
 def command(
@@ -84,17 +82,17 @@ def command(
         said = [*bad_rows.noted(), *(row.why for row in bad_rows.rows)]
         if task is None and any(MULTI_LABEL in sentence for sentence in said):
             continue
-        labels = Counter(label for example in examples for label in example.labels)
-        if task is None and (why := _unlikely(name, labels, examples)):
+        if task is None and (why := kind.contradiction(examples)):
             errors.append(f"{name}: {file} has {why}")
             continue
+        labels = Counter(label for example in examples for label in example.labels)
         break
     else:
         likely = _likely(errors, file) or [error for error in errors if ": columns: unknown" not in error] or errors
         reason, number = Counter(error.partition(": ")[2] for error in likely).most_common(1)[0]
         if task is not None or (number > 1 and 2 * number > len(likely)):  # the fault of the file
             raise DataError(reason)
-        reason = next((error for error in likely if error.startswith(_GUESSED[2])), likely[-1])
+        reason = next((error for error in likely if error.startswith(SequenceClassification.name)), likely[-1])
         raise DataError(f"{file} cannot be read for any task; {reason}; --task says why it is not for another one")
     form = format_of(file)
     is_read_as_form = form is not None and (str(file), f"read as {form.name}") in bad_rows.notes
@@ -114,20 +112,6 @@ def _likely(errors: list[str], file: Path) -> list[str]:
     """The errors of tasks whose columns the file has."""
     reasons = _OTHER_TASK + (_NO_CONLL if extension(file) == ".txt" else ())
     return [error for error in errors if not any(reason in error for reason in reasons)]
-
-
-def _unlikely(name: str, labels: Counter[str], examples: list[Any]) -> str:
-    """What in a file contradicts a task that can read it; "" without anything."""
-    if name == MULTI_LABEL and not labels:
-        return "no label in any row"
-    if name == "token-classification":
-        words = sum(len(example.words) for example in examples)
-        is_text = len(labels) > max(_FEW_TAGS, words / 2)
-        return f"{len(labels):,} different tags for {words:,} words in its last column" if is_text else ""
-    if name in (_GUESSED[2], MULTI_LABEL) and all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in labels):
-        measure = next((label for label in labels if not float(label).is_integer()), "")
-        return f"numbers such as {measure} as labels" if measure else ""
-    return ""
 
 
 def _doubts(bad_rows: "BadRows", alike: str) -> Iterator[str]:

@@ -4,11 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from bertkit.cli.output import Columns, Device, OutPath, note
+from bertkit.cli.output import Columns, Device, Files, OutPath, Values, note
 from bertkit.cli.task_options import given_options, settings_of
 from bertkit.cli.training_command import run_training
 from bertkit.errors import UsageError
@@ -27,14 +25,14 @@ NONE_GIVEN, DEFAULTS = SettingsOfRun(), StudentSettings()
 def command(
     *,
     teacher: str,
-    train: Annotated[list[str], Parameter(consume_multiple=True)],
+    train: Files,
     out: OutPath,
     layers: int,
     dev: Path | None = None,
     columns: Columns = None,
     words: str | None = None,
     snap_spans: bool = False,
-    label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    label_names: Values = None,
     recipe: Path | None = None,
     settings: SettingsOfRun = NONE_GIVEN,
     unlabeled: bool = False,

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from os.path import expanduser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from bertkit.cli.models import EXACT, Compute, open_trained
-from bertkit.cli.output import Columns, ModelName, SkipBad, emit, note
+from bertkit.cli.output import Columns, ModelName, SkipBad, Values, emit, note
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import whole_file
 from bertkit.locate import locate
@@ -40,10 +40,10 @@ def examples(
     no_answer_threshold: float | None = None,
     words: str | None = None,
     snap_spans: bool = False,
-    label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    label_names: Values = None,
     report: Path | None = None,
     train: Path | None = None,
-    seeds: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    seeds: Values = None,
     card: bool = False,
     compute: Compute = EXACT,
 ) -> None:

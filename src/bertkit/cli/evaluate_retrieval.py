@@ -1,13 +1,10 @@
 """bertkit evaluate retrieval"""
 
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from bertkit.cli.evaluated_vectors import give, remarks_of
+from bertkit.cli.evaluated_vectors import Against, ScoreReport, give, remarks_of
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_encoder, open_model
-from bertkit.cli.output import ModelName, note
+from bertkit.cli.output import Columns, ModelName, note
 from bertkit.files.whole_files import check_writable, whole_file
 
 
@@ -16,11 +13,11 @@ def command(
     /,
     *,
     model: ModelName = EMBEDDING_MODEL,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    columns: Columns = None,
     cross_encoder: str | None = None,
-    against: str | None = None,
+    against: Against = None,
     run_file: Path | None = None,
-    report: Path | None = None,
+    report: ScoreReport = None,
     compute: Compute = EXACT,
 ) -> None:
     """Evaluate vectors or a cross-encoder on queries and their relevant documents.
@@ -33,16 +30,10 @@ def command(
         A folder in the BEIR layout, with corpus.jsonl, queries.jsonl and qrels/test.tsv; a SQuAD json file, whose
         questions retrieve their paragraphs; or a table of texts with labels: each text retrieves the others with its
         label.
-    columns
-        In a table: columns by role, such as text=sentence label=polarity, where their names are not recognized.
     cross_encoder
         A cross-encoder that scores the 100 best documents of each query again.
-    against
-        Another model, for the paired differences.
     run_file
         Write the rankings to this file, in the format of trec_eval.
-    report
-        An HTML report of the scores with a JSON file next to it.
     """
     from bertkit.cli.labeled_files import columns_of
     from bertkit.evidence.collections import collection_files, read_collection

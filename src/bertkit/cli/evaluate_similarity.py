@@ -1,13 +1,10 @@
 """bertkit evaluate similarity"""
 
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from bertkit.cli.evaluated_vectors import give, remarks_of
+from bertkit.cli.evaluated_vectors import Against, ScoreReport, give, remarks_of
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_encoder
-from bertkit.cli.output import ModelName, note
+from bertkit.cli.output import ModelName, Values, note
 
 
 def command(
@@ -15,9 +12,9 @@ def command(
     /,
     *,
     model: ModelName = EMBEDDING_MODEL,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    against: str | None = None,
-    report: Path | None = None,
+    columns: Values = None,
+    against: Against = None,
+    report: ScoreReport = None,
     compute: Compute = EXACT,
 ) -> None:
     """Evaluate vectors or a cross-encoder on scored pairs of texts.
@@ -31,10 +28,6 @@ def command(
         Scored pairs: csv, tsv, jsonl or parquet.
     columns
         Columns by role, such as text_a=question text_b=answer score=rating, where their names are not recognized.
-    against
-        Another model, for the paired differences.
-    report
-        An HTML report of the scores with a JSON file next to it.
     """
     from bertkit.cli.labeled_files import columns_of
     from bertkit.evidence.pair_scores import measured_pairs, scores_of_pairs

@@ -2,13 +2,18 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from bertkit.cli.output import emit
 
 if TYPE_CHECKING:
     from bertkit.evidence import Measured
     from bertkit.inference.text_encoder import TextEncoder
+
+Against = Annotated[str | None, Parameter(help="Another model, for the paired differences.")]
+ScoreReport = Annotated[Path | None, Parameter(help="An HTML report of the scores with a JSON file next to it.")]
 
 
 def remarks_of(name: str, encoder: "TextEncoder", compared_by: tuple[str, ...] = ("cosine",)) -> list[str]:

@@ -2,11 +2,8 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from bertkit.cli.output import ModelName, OutPath, emit
+from bertkit.cli.output import ModelName, OutPath, Values, emit
 from bertkit.errors import UsageError
 
 
@@ -17,10 +14,10 @@ def command(
     format: str = "onnx",
     precision: str = "float32",
     examples: Path | None = None,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    columns: Values = None,
     words: str | None = None,
     snap_spans: bool = False,
-    label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    label_names: Values = None,
     max_loss: float | None = None,
 ) -> None:
     """Export a model for runtimes without torch: a graph of its encoder with pooling or head, and its tokenizer.

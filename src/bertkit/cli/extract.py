@@ -2,12 +2,9 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from bertkit.cli.models import EXACT, Compute, labels_given, open_model
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import InputFile, emit, note
 from bertkit.cli.text_files import text_pieces
 from bertkit.errors import UsageError
 
@@ -19,7 +16,7 @@ def command(
     model: str,
     labels: str | None = None,
     schema: Path | None = None,
-    input: Annotated[str | None, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)] = None,
+    input: InputFile | None = None,
     threshold: float | None = None,
     nested: bool = False,
     compute: Compute = EXACT,

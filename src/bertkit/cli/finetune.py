@@ -1,6 +1,6 @@
 """bertkit finetune TASK: a command for each task, with its options"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -141,9 +141,6 @@ def _command(kind: type[RowTask]) -> Callable[..., None]:
     return finetune
 
 
-def _commands() -> Iterator[tuple[str, str, Callable[..., None]]]:
-    for kind in TASKS.values():
-        yield kind.name, summary_of(kind), _command(kind)
-
-
-__getattr__ = command_attribute("finetune", _commands)
+__getattr__ = command_attribute(
+    "finetune", lambda: ((kind.name, summary_of(kind), _command(kind)) for kind in TASKS.values())
+)

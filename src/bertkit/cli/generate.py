@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import Device, InputFile, emit
+from bertkit.cli.output import Device, InputFile, Values, emit
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import check_writable
 from bertkit.generation.settings import GenerationSettings
@@ -17,7 +17,7 @@ def command(
     *texts: str,
     model: str,
     input: InputFile | None = None,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    columns: Values = None,
     page: Path | None = None,
     device: Device = "cpu",
     settings: Annotated[GenerationSettings, Parameter(name="*")] = DEFAULTS,

@@ -4,12 +4,12 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
 from bertkit.checkpoint.ignored_parts import ignoring
-from bertkit.cli.output import note
+from bertkit.cli.output import Values, note
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -28,8 +28,8 @@ class IgnoredParts:
         Unknown keys of the config.json of a model that is opened, to ignore.
     """
 
-    ignore_tensors: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
-    ignore_config_keys: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
+    ignore_tensors: Values = None
+    ignore_config_keys: Values = None
 
 
 NOTHING = IgnoredParts()

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 STORE = Path(".bertkit-index")
 """The default folder of the index."""
 
+Store = Annotated[Path, Parameter(help="The folder of the index.")]
+
 _PARTS_SHOWN = 3
 """Number of skipped parts, such as rows, that are listed of a file."""
 
@@ -51,7 +53,7 @@ def _printed_log() -> Iterator[None]:
 @_printed_log()
 def command(
     *paths: str,
-    store: Path = STORE,
+    store: Store = STORE,
     model: str | None = None,
     column: str | None = None,
     exclude: list[str] | None = None,
@@ -82,8 +84,6 @@ def command(
     paths
         Files and folders. Folders are searched for text, source code, office documents, e-mail and tables, except for
         hidden files and those that .gitignore names.
-    store
-        The folder of the index.
     model
         A folder, a hub name, or the import name of an installed model package; by default that of the index, or
         all-MiniLM-L6-v2 for a new index.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
-from bertkit.cli.output import InputFile, OutPath, note
+from bertkit.cli.output import InputFile, OutPath, Values, note
 from bertkit.errors import DataError
 from bertkit.files.json_files import write_json_lines
 from bertkit.files.whole_files import check_writable
@@ -22,7 +22,7 @@ def command(
     *,
     out: OutPath,
     model: str = EMBEDDING_MODEL,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    columns: Values = None,
     corpus: str | None = None,
     cross_encoder: str | None = None,
     format: Literal["list", "triplet", "tuple", "pair"] = "list",

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -16,6 +17,10 @@ InputFile = Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphe
 
 OutPath = Annotated[Path, Parameter(name=["--out", "-o"])]
 """The file or folder that a command writes."""
+
+Files = Annotated[list[str], Parameter(consume_multiple=True)]
+Values = Annotated[list[str] | None, Parameter(consume_multiple=True)]
+"""Several after one option."""
 
 ModelName = Annotated[str, Parameter(help="A folder, a hub name, or the import name of an installed model package.")]
 Column = Annotated[str | None, Parameter(help="The column or key that holds the text.")]
@@ -33,12 +38,8 @@ LabelNames = Annotated[
 SkipBad = Annotated[bool, Parameter(help="Skip rows that cannot be used, and count them.")]
 Device = Annotated[str, Parameter(help="auto, cpu, cuda or mps.")]
 
-_has_printed = False
-
-
-def has_printed() -> bool:
-    """Whether this process has printed results or a note."""
-    return _has_printed
+printed = Event()
+"""Set when this process has printed results or a note."""
 
 
 def emit(rows: Iterable[dict[str, Any]], *, as_json: bool = False) -> None:
@@ -48,7 +49,7 @@ def emit(rows: Iterable[dict[str, Any]], *, as_json: bool = False) -> None:
             sys.stdout.writelines(json_lines([json_value(row)]))
         return
     rows = list(rows)
-    _set_printed()
+    printed.set()
     if not rows:
         return
     columns = list(dict.fromkeys(key for row in rows for key in row))
@@ -77,13 +78,8 @@ def note(message: str) -> None:
     """Print a line to stderr, separate from the results, and above a progress bar."""
     from tqdm import tqdm
 
-    _set_printed()
+    printed.set()
     tqdm.write(plain(message), file=sys.stderr)
-
-
-def _set_printed() -> None:
-    global _has_printed
-    _has_printed = True
 
 
 def _cell(value: Any) -> str:

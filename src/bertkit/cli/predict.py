@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from bertkit.cli.models import EXACT, Compute, open_trained
-from bertkit.cli.output import InputFile, OutPath, SkipBad, emit, note
+from bertkit.cli.output import InputFile, OutPath, SkipBad, Values, emit, note
 from bertkit.files.json_files import json_value, write_json_lines
 from bertkit.files.whole_files import check_writable
 
@@ -24,11 +22,11 @@ def command(
     *,
     model: str,
     out: OutPath | None = None,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    columns: Values = None,
     skip_bad: SkipBad = False,
     no_answer_threshold: float | None = None,
     words: str | None = None,
-    label_names: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    label_names: Values = None,
     compute: Compute = EXACT,
 ) -> None:
     """Run a fine-tuned model on every row of a file, in the order of the rows.

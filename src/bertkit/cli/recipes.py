@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.output import Column, Device
+from bertkit.cli.output import Column, Device, Files, Values
 from bertkit.cli.task_options import given_options, settings_of
 from bertkit.errors import UsageError
 from bertkit.pretraining.recipe import Recipe, RecipeSettings, read_recipe, with_length
@@ -21,11 +21,6 @@ SettingsOfRecipe: Any = settings_of(
 _OF_NEW_MODELS = ("architecture", "size", "config", "vocab_size", "lowercase")
 """Settings without an effect on a checkpoint."""
 NO_SETTINGS = SettingsOfRecipe()
-
-
-def with_objective(name: str | None, changes: list[str] | None) -> list[str]:
-    """The changes of a recipe by --objective and --set."""
-    return [*([] if name is None else [f"objective.name={name}"]), *(changes or ())]
 
 
 @Parameter(name="*")
@@ -56,16 +51,16 @@ class RunOptions:
         Settings instead of the recipe's.
     """
 
-    corpus: Annotated[list[str], Parameter(consume_multiple=True)]
+    corpus: Files
     recipe: str = DEFAULT_RECIPE
     objective: str | None = None
     vocab: Path | None = None
     model: str | None = None
     new_head: bool = False
-    held_out: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
+    held_out: Values = None
     column: Column = None
     settings: SettingsOfRecipe = NO_SETTINGS
-    set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None
+    set: Values = None
     device: Device = "auto"
 
     def read(self) -> Recipe:
@@ -76,7 +71,7 @@ class RunOptions:
         """
         given = given_options(self.settings)
         length = {name: given.pop(name, None) for name in ("num_steps", "minutes")}
-        changes = with_objective(self.objective, self.set)
+        changes = [*([] if self.objective is None else [f"objective.name={self.objective}"]), *(self.set or ())]
         recipe = read_recipe(self.recipe, changes).changed(**given)
         names = {*given, *(name for change in changes for name in change.partition("=")[0].split(".")[:2])}
         if recipe.model.from_checkpoint and (unused := [name for name in _OF_NEW_MODELS if name in names]):

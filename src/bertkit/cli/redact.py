@@ -3,12 +3,10 @@
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, BinaryIO
 
 from bertkit.cli.models import EXACT, Compute, labels_given, open_model
-from bertkit.cli.output import InputFile, OutPath, note
+from bertkit.cli.output import InputFile, OutPath, Values, note
 from bertkit.cli.text_files import text_pieces
 from bertkit.errors import UsageError
 from bertkit.files.lines import extension
@@ -22,8 +20,8 @@ def command(
     input: InputFile,
     *,
     out: OutPath | None = None,
-    kinds: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    regions: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    kinds: Values = None,
+    regions: Values = None,
     model: str | None = None,
     labels: str | None = None,
     threshold: float | None = None,

@@ -1,14 +1,13 @@
 """bertkit search"""
 
 import sys
-from pathlib import Path
 from textwrap import indent
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 import bertkit
-from bertkit.cli.index import STORE
+from bertkit.cli.index import STORE, Store
 from bertkit.cli.models import note_unknown
 from bertkit.cli.output import Device, bold, emit, note
 from bertkit.errors import checked_count
@@ -17,7 +16,7 @@ from bertkit.errors import checked_count
 def command(
     query: Annotated[str, Parameter(allow_leading_hyphen=True)],
     *,
-    store: Path = STORE,
+    store: Store = STORE,
     k: Annotated[int, Parameter(name=["-k", "--k"])] = 5,
     mode: Literal["hybrid", "dense", "lexical", "sparse"] = "hybrid",
     where: list[str] | None = None,
@@ -34,8 +33,6 @@ def command(
     query
         A question, or a few words. By words, a passage must contain each "quoted phrase", must not contain a word or
         phrase after -, and must be of a file whose name contains what follows file: (or is like it, with * and ?).
-    store
-        The folder of the index.
     k
         Number of results.
     mode

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute
-from bertkit.cli.output import emit, note
+from bertkit.cli.output import Column, emit, note
 from bertkit.errors import DependencyError, UsageError
 
 _MOST_TEXTS, _WORDS = 2_000, 25
@@ -18,7 +18,7 @@ def command(
     *,
     model: str = EMBEDDING_MODEL,
     input: Annotated[str, Parameter(name=["--input", "-i"])] = "python-docs",
-    column: str | None = None,
+    column: Column = None,
     words: int | None = None,
     within_ms: float = 250.0,
     seconds: float = 5.0,
@@ -35,8 +35,6 @@ def command(
         As for serve.
     input
         A file or folder with texts like those of your requests; python-docs is the documentation of the running Python.
-    column
-        The column of the texts, as for embed.
     words
         Split the texts into passages of this many words; by default whole texts of a file, and 25 words of python-docs.
     within_ms

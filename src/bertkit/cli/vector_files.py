@@ -8,8 +8,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from bertkit.errors import DependencyError
 from bertkit.files.json_files import json_lines, write_json_lines
+from bertkit.files.tables import required_parquet
 from bertkit.files.whole_files import check_writable, whole_file
 
 FORMATS = (".npy", ".jsonl", ".parquet")
@@ -27,10 +27,7 @@ def check_vector_file(path: Path, *inputs: str | Path | None) -> None:
     """
     check_writable(path, *inputs, endings=FORMATS)
     if path.suffix == ".parquet":
-        try:
-            import pyarrow.parquet  # noqa: F401
-        except ImportError:
-            raise DependencyError("parquet needs pyarrow: pip install 'bertkit[parquet]'") from None
+        required_parquet()
 
 
 def write_vectors(path: Path, embedded: Embedded) -> None:

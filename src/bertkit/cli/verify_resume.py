@@ -3,23 +3,20 @@
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from bertkit.cli.output import emit, note
-from bertkit.errors import UsageError
+from bertkit.cli.output import Values, emit, note
+from bertkit.errors import checked_count
 
 
 def command(
     *training: str,
-    corpus: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    corpus: Values = None,
     recipe: str = "cpu-minutes",
     objective: str | None = None,
     model: str | None = None,
     new_head: bool = False,
     num_steps: int = 60,
-    set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    set: Values = None,
     kills: int = 3,
     processes: int = 1,
     seed: int = 0,
@@ -55,9 +52,8 @@ def command(
     """
     from bertkit.cli.killed_runs import verify_resume
 
-    for name, number in (("num-steps", num_steps), ("kills", kills), ("processes", processes)):
-        if number < 1:
-            raise UsageError(f"--{name} {number}: expected at least 1")
+    for name, number in (("num_steps", num_steps), ("kills", kills), ("processes", processes)):
+        checked_count(name, number)
     with tempfile.TemporaryDirectory() as folder:
         arguments = training or _pretraining(corpus, recipe, objective, model, new_head, num_steps, set)
         check = verify_resume(arguments, Path(folder), num_kills=kills, seed=seed, log=note, num_ranks=processes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
-from bertkit.cli.output import Column, ModelName, OutPath, emit, note
+from bertkit.cli.output import Column, ModelName, OutPath, Values, emit, note
 from bertkit.cli.task_options import given_options, settings_of
 from bertkit.cli.training_command import check_one_process, result_row, run_training
 from bertkit.errors import UsageError
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
     from bertkit.words import StaticEncoder
     from bertkit.words.job import VectorJob
 
+Words = Annotated[
+    str,
+    Parameter(
+        help="A file of word2vec, GloVe or fastText (.vec), the folder of a spaCy pipeline, a StaticEmbedding or a "
+        "model2vec model; or a model, for its input embeddings."
+    ),
+]
+NumWords = Annotated[int, Parameter(help="Number of words to print.")]
+RecipeFile = Annotated[
+    Path | None, Parameter(help="A TOML file of settings by name; options given here take precedence.")
+]
+
 command = App(name="words")
 SettingsOfWords: Any = settings_of(WordTraining)
 SettingsOfPairs: Any = settings_of(PairTraining)
@@ -27,18 +39,13 @@ DEFAULTS, PAIR_DEFAULTS = SettingsOfWords(), SettingsOfPairs()
 
 
 @command.command
-def nearest(word: str, /, *, model: str = EMBEDDING_MODEL, top_k: int = 10) -> None:
+def nearest(word: str, /, *, model: Words = EMBEDDING_MODEL, top_k: NumWords = 10) -> None:
     """Nearest words to a word by cosine.
 
     Parameters
     ----------
     word
         The word; excluded from the results.
-    model
-        A file of word2vec, GloVe or fastText (.vec), the folder of a spaCy pipeline, a StaticEmbedding or a model2vec
-        model; or a model, for its input embeddings.
-    top_k
-        Number of words to print.
     """
     from bertkit.words.queries import nearest
 
@@ -47,7 +54,7 @@ def nearest(word: str, /, *, model: str = EMBEDDING_MODEL, top_k: int = 10) -> N
 
 @command.command
 def analogy(
-    a: str, b: str, c: str, /, *, model: str = EMBEDDING_MODEL, top_k: int = 10, with_inputs: bool = False
+    a: str, b: str, c: str, /, *, model: Words = EMBEDDING_MODEL, top_k: NumWords = 10, with_inputs: bool = False
 ) -> None:
     """Words nearest to A - B + C: for "king man woman", the word that is to woman as king is to man.
 
@@ -59,10 +66,6 @@ def analogy(
         The word that corresponds to A.
     c
         The word that corresponds to the answer.
-    model
-        As for nearest.
-    top_k
-        Number of words to print.
     with_inputs
         Do not exclude A, B and C from the results; one of them is nearly always the nearest.
     """
@@ -74,15 +77,13 @@ def analogy(
 
 
 @command.command
-def odd_one_out(*words: str, model: str = EMBEDDING_MODEL) -> None:
+def odd_one_out(*words: str, model: Words = EMBEDDING_MODEL) -> None:
     """The odd word out: the lowest cosine to the mean of all words.
 
     Parameters
     ----------
     words
         At least three words.
-    model
-        As for nearest.
     """
     from bertkit.words.queries import odd_one_out
 
@@ -90,7 +91,7 @@ def odd_one_out(*words: str, model: str = EMBEDDING_MODEL) -> None:
 
 
 @command.command
-def axis(*words: str, pair: list[str], model: str = EMBEDDING_MODEL) -> None:
+def axis(*words: str, pair: list[str], model: Words = EMBEDDING_MODEL) -> None:
     """Score words on a semantic axis defined by pairs of words, such as gender or formality.
 
     Scores reflect how the training texts use words, not what words mean.
@@ -101,8 +102,6 @@ def axis(*words: str, pair: list[str], model: str = EMBEDDING_MODEL) -> None:
         Words to score: the cosine with the axis, and the percentage of all words that score lower.
     pair
         A pair as "he:she"; give at least two. The axis points to the second words.
-    model
-        As for nearest.
     """
     from bertkit.words.queries import axis
 
@@ -117,7 +116,7 @@ def axis(*words: str, pair: list[str], model: str = EMBEDDING_MODEL) -> None:
 
 
 @command.command
-def score(*files: Path, model: str = EMBEDDING_MODEL) -> None:
+def score(*files: Path, model: Words = EMBEDDING_MODEL) -> None:
     """Spearman's correlation with rated pairs, and the accuracy of analogies by section, each with its coverage.
 
     Parameters
@@ -125,8 +124,6 @@ def score(*files: Path, model: str = EMBEDDING_MODEL) -> None:
     files
         csv files with the columns word1, word2 and similarity (WordSim-353, SimLex-999, MEN), or word1, word2, word3
         and target, with type for sections (Google analogies, MSR).
-    model
-        As for nearest.
     """
     from bertkit.words.benchmarks import score_benchmark
 
@@ -141,7 +138,7 @@ def train(
     *files: str,
     out: OutPath,
     settings: SettingsOfWords = DEFAULTS,
-    recipe: Path | None = None,
+    recipe: RecipeFile = None,
     column: Column = None,
     resume: bool = False,
 ) -> None:
@@ -155,8 +152,6 @@ def train(
         txt, jsonl, csv, tsv or parquet files, folders of them, or "python-docs": the documentation of this Python.
     out
         The folder to write.
-    recipe
-        A TOML file of settings by name; options given here take precedence.
     resume
         Resume the run in the folder, or start it if there is none; with one thread the result is bit-identical.
     """
@@ -192,9 +187,9 @@ def train(
 def train_pairs(
     *files: Path,
     out: OutPath,
-    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    columns: Values = None,
     settings: SettingsOfPairs = PAIR_DEFAULTS,
-    recipe: Path | None = None,
+    recipe: RecipeFile = None,
     vocabulary: str = EMBEDDING_MODEL,
     resume: bool = False,
 ) -> None:
@@ -211,8 +206,6 @@ def train_pairs(
         The folder to write.
     columns
         Columns by role, such as query=question positive=answer, where their names are not recognized.
-    recipe
-        A TOML file of settings by name; options given here take precedence.
     vocabulary
         The model whose tokens get vectors.
     resume

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.clusters.names import class_words
-from bertkit.errors import DataError, DependencyError, UsageError
+from bertkit.errors import DataError, UsageError, required
 from bertkit.neighbors import communities, duplicate_groups
 from bertkit.tokenizer.tokenizer import refuse_one_text
 
@@ -150,11 +150,7 @@ def _of_length_one(vectors: np.ndarray) -> np.ndarray:
 
 
 def _scikit_learn() -> Any:
-    try:
-        import sklearn.cluster
-    except ImportError:
-        raise DependencyError("this clustering method needs scikit-learn: pip install 'bertkit[sklearn]'") from None
-    return sklearn.cluster
+    return required("sklearn.cluster", "this clustering method needs scikit-learn", "sklearn")
 
 
 def _groups(labels: np.ndarray, min_size: int) -> list[np.ndarray]:

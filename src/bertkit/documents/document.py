@@ -13,6 +13,9 @@ from bertkit.errors import UsageError
 Heading = tuple[int, int, str]
 """First character, level from 1, and heading; "" for the text after the end of a section."""
 
+INDEX_FILE = "store.sqlite3"
+"""The file by which a folder is that of an index, whose own texts are not indexed."""
+
 FileState = Literal["current", "changed", "missing", "unreadable"]
 """The state of a file compared with an earlier one; "unreadable" if a folder above it cannot be read."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from bertkit.documents.document import SkippedFile, SourceFile
+from bertkit.documents.document import INDEX_FILE, SkippedFile, SourceFile
 from bertkit.documents.readers import KINDS_TO_CHOOSE, why_not_text
 from bertkit.errors import DataError, UsageError
 
@@ -109,7 +109,7 @@ def _files_below(folder: Path, skipped: list[SkippedFile], options: FileOptions)
         for path in (Path(parent, name) for name in list(folders)):
             if os.path.islink(path):
                 skipped.append(SkippedFile(name_of(path), "links to folders are not followed: give the folder itself"))
-            elif (path / "store.sqlite3").is_file():
+            elif (path / INDEX_FILE).is_file():
                 skipped.append(SkippedFile(f"{name_of(path)}/", "the folder of an index", is_excluded=True))
                 folders.remove(path.name)
         for path in (Path(parent, name) for name in sorted(files) if not name.startswith(".")):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.documents.sources import is_inside
-from bertkit.errors import DependencyError
+from bertkit.errors import required
 
 _MILLISECONDS = 1000
 """Time between two looks at the paths themselves."""
@@ -24,10 +24,7 @@ def changes_at(paths: Iterable[str | Path], ignored: str | Path) -> Iterator[Non
     Raises:
         DependencyError: watchfiles is not installed.
     """
-    try:
-        from watchfiles import watch
-    except ImportError:
-        raise DependencyError("watching files needs watchfiles: pip install 'bertkit[watch]'") from None
+    watch = required("watchfiles", "watching files needs watchfiles", "watch").watch
     return _changes(watch, list(paths), os.path.realpath(ignored))
 
 

@@ -89,15 +89,9 @@ class Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         """
         check_is_fitted(self, "model_hash_")
         texts = items_of(X)
-<<<<<<< HEAD
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise UsageError(f"text {index} is {type(text).__name__} ({text!r:.40}): expected str")
-=======
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise UsageError(f"text {number} is {type(text).__name__} ({text!r:.40}): expected str")
->>>>>>> outward
         if self.cache is None or not texts:
             return self._model().embed(texts, **self._options())
         try:

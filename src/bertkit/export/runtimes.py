@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from bertkit.errors import DependencyError, UsageError
+from bertkit.errors import UsageError, required
 
 
 class Runtime(Protocol):
@@ -91,9 +91,4 @@ def convert(path: Path, out: Path) -> None:
 
 
 def _module(package: str) -> Any:
-    try:
-        return __import__(package)
-    except ImportError:
-        raise DependencyError(
-            f"this export needs {package}, which is not installed: pip install 'bertkit[export]'"
-        ) from None
+    return required(package, f"this export needs {package}, which is not installed", "export")

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertkit.errors import DataError, DependencyError
+from bertkit.errors import DataError, required
 from bertkit.files.lines import Line, extension, location, what_it_is
 
 _LARGEST_FIELD = 1 << 26  # characters; a limit for fields with an unclosed quote
@@ -273,18 +273,21 @@ def _with_names(value: Any, names: Sequence[str]) -> Any:
     return names[value] if value >= 0 else None
 
 
+def required_parquet() -> Any:
+    """The module pyarrow.parquet; raises a DependencyError without it."""
+    return required("pyarrow.parquet", "parquet needs pyarrow", "parquet")
+
+
 @contextmanager
 def open_parquet(path: Path) -> Iterator[Any]:
     """A pyarrow ParquetFile; raises as `parquet_names`."""
-    try:
-        import pyarrow
-        from pyarrow.parquet import ParquetFile
-    except ImportError:
-        raise DependencyError("parquet needs pyarrow: pip install 'bertkit[parquet]'") from None
+    parquet = required_parquet()
+    import pyarrow
+
     if not path.is_file():
         raise DataError(f"{path}{what_it_is(path)}")
     try:
-        yield ParquetFile(path)
+        yield parquet.ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}") from None
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bertkit.clusters import ClusterOptions, find_clusters
-from bertkit.errors import DependencyError, OverLengthError, UsageError
+from bertkit.errors import OverLengthError, UsageError, required
 from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatter_program
 from bertkit.inspection.view import View
 from bertkit.model import Model
@@ -150,10 +150,7 @@ def inspect_next_sentence(model: Model, sentences: Sequence[str]) -> NextSentenc
 def _tsne(vectors: np.ndarray, seed: int) -> np.ndarray:
     if (vectors == vectors[0]).all():  # scikit-learn would divide by zero, and crash
         return np.zeros((len(vectors), 2))
-    try:
-        from sklearn.manifold import TSNE
-    except ImportError:
-        raise DependencyError("t-SNE needs scikit-learn: pip install 'bertkit[sklearn]'") from None
+    manifold = required("sklearn.manifold", "t-SNE needs scikit-learn", "sklearn")
     perplexity = min(30.0, (len(vectors) - 1) / 3)
-    fitted = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(vectors.astype(np.float32))
-    return np.asarray(fitted, np.float64)
+    tsne = manifold.TSNE(perplexity=perplexity, init="pca", random_state=seed)
+    return np.asarray(tsne.fit_transform(vectors.astype(np.float32)), np.float64)

@@ -49,17 +49,7 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
         @_with_reason()
         def answer(question: str, k: int = 5) -> list[dict[str, Any]]:
             """Answer a question with spans of the indexed documents, the most probable first."""
-            return [
-                {
-                    "answer": one.text,
-                    "document": one.document_id,
-                    "start": one.start,
-                    "end": one.end,
-                    "probability": one.probability,
-                    "passage": one.result.text,
-                }
-                for one in index.answer(question, model, k)
-            ]
+            return [one.row | {"passage": one.result.text} for one in index.answer(question, model, k)]
 
     return server
 

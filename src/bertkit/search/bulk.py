@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Self
 from uuid import uuid4
@@ -28,11 +27,11 @@ from bertkit.search.encoder import Encoder
 from bertkit.search.parquet import read_records, write_records
 from bertkit.search.passage_records import PassageRecords, without_zeros
 from bertkit.search.records import Identity, Record
+from bertkit.search.store.record_rows import batches_of
 
 FORMAT = 2
 SHARD_BYTES = 1 << 26
 _PLAN = "plan.json"
-_PASSAGES_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -198,8 +197,7 @@ class BulkEmbedding:
         return self.folder / f"shard-{number:05}.done.json"
 
     def _embedded(self, number: int, encoder: Encoder, skipped: list[SkippedFile]) -> Iterator[Record]:
-        passages = self._passages(number, skipped)
-        while batch := list(islice(passages, _PASSAGES_AT_ONCE)):
+        for batch in batches_of(self._passages(number, skipped)):
             vectors = encoder.embed_document([record.text for record in batch])
             records = (replace(record, vector=vector) for record, vector in zip(batch, vectors, strict=True))
             yield from without_zeros(records, self.identity, skipped)

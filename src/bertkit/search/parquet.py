@@ -7,17 +7,17 @@ lines. The identity of the embedding is kept under the key "bertkit" of the file
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertkit.errors import DataError, DependencyError
-from bertkit.files.tables import open_parquet
+from bertkit.errors import DataError
+from bertkit.files.tables import open_parquet, required_parquet
 from bertkit.files.whole_files import check_writable, whole_file
 from bertkit.search.filters import Filter
 from bertkit.search.records import Identity, Record
+from bertkit.search.store.record_rows import batches_of
 from bertkit.search.store.vector_store import VectorStore
 
 RECORDS_AT_ONCE = 4096
@@ -45,11 +45,9 @@ def write_records(path: str | Path, records: Iterable[Record], identity: Identit
         UsageError: no such folder.
         DependencyError: pyarrow is not installed.
     """
-    try:
-        import pyarrow as pa
-        from pyarrow.parquet import ParquetWriter
-    except ImportError:
-        raise DependencyError("parquet needs pyarrow: pip install 'bertkit[parquet]'") from None
+    parquet = required_parquet()
+    import pyarrow as pa
+
     schema = pa.schema(
         [
             ("id", pa.string()),
@@ -63,9 +61,9 @@ def write_records(path: str | Path, records: Iterable[Record], identity: Identit
         ],
         metadata={_KEY: json.dumps(asdict(identity))},
     )
-    records, number = iter(records), 0
-    with whole_file(path) as temporary, ParquetWriter(temporary, schema) as writer:
-        while batch := list(islice(records, RECORDS_AT_ONCE)):
+    number = 0
+    with whole_file(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
+        for batch in batches_of(records, RECORDS_AT_ONCE):
             vectors = np.concatenate([record.vector for record in batch]).astype(np.float32, copy=False)
             columns = {name: [getattr(record, name) for record in batch] for name in schema.names}
             columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(vectors), identity.dimensions)

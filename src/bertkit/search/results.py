@@ -63,6 +63,12 @@ class FoundAnswer(NamedTuple):
     probability: float  # among the spans of its passage
     result: Result  # the passage
 
+    @property
+    def row(self) -> dict[str, Any]:
+        """The answer, its document and characters, and its probability, for other programs."""
+        location = {"document": self.document_id, "start": self.start, "end": self.end}
+        return {"answer": self.text, **location, "probability": self.probability}
+
 
 class Results(list[Result]):
     """The passages that a search returned, best first.

@@ -9,7 +9,6 @@ import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,8 +147,8 @@ class _Ids:
 
     def lacking(self, ids: Iterable[str]) -> list[str]:
         """Those of other ids that were not added."""
-        added, ids, lacking = np.sort(np.array(self._hashes, np.uint64)), iter(ids), []
-        while part := list(islice(ids, _PASSAGES_AT_ONCE)):
+        added, lacking = np.sort(np.array(self._hashes, np.uint64)), []
+        for part in batches_of(ids):
             hashes = np.array([_hash(id) for id in part], np.uint64)
             is_added = np.searchsorted(added, hashes, "right") > np.searchsorted(added, hashes, "left")
             lacking += [id for id, one in zip(part, is_added, strict=True) if not one]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from types import ModuleType
 
-from bertkit.errors import DependencyError, UsageError
+from bertkit.errors import UsageError, required
 
 
 def require_sacrebleu() -> ModuleType:
@@ -12,11 +12,7 @@ def require_sacrebleu() -> ModuleType:
     Raises:
         DependencyError: it is not installed.
     """
-    try:
-        import sacrebleu
-    except ImportError:
-        raise DependencyError("BLEU and chrF are computed by sacrebleu: pip install 'bertkit[translation]'") from None
-    return sacrebleu
+    return required("sacrebleu", "BLEU and chrF are computed by sacrebleu", "translation")
 
 
 def sequence_metrics(generated: Sequence[str], references: Sequence[str]) -> dict[str, float]:

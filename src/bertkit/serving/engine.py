@@ -78,7 +78,7 @@ class Engine:
     @property
     def num_waiting(self) -> int:
         """Number of waiting items and sequences."""
-        return self._num_arrived + len(self._queue)
+        return self._num_arrived + self._queue.num_sequences
 
     @property
     def num_tokens_waiting(self) -> int:
@@ -298,8 +298,9 @@ class Engine:
         num_tokens = sum(run.lengths)
         most = _LONG_TOKENS if run.runner.device.type == "cpu" else run.runner.tokens_per_batch(num_tokens)
         has_ended = any(job.is_done for job in run.call.jobs)
+        is_long = num_tokens > most and len(run.lengths) > 1
         with self._lock:
-            if has_ended or len(self._queue) or (num_tokens > most and len(run.lengths) > 1) or not run.is_distinct:
+            if has_ended or is_long or self._queue.num_sequences or not run.is_distinct:
                 return False
             self._note_length(work, num_tokens)
         if work.is_long:

@@ -90,10 +90,6 @@ class _Items(ModelBody):
     inputs: Any
 
 
-def _comparison(service: Service, body: _Comparison) -> Question:
-    return cosines(service, body, body.inputs, body.dimensions)
-
-
 def _labels(service: Service, body: _Labels) -> Question:
     served = body.chosen(service, [CLASSIFICATION], "a classifier")
     function, own = body.function_to_apply, served.task.probability_function
@@ -154,7 +150,7 @@ def _predictions(service: Service, body: _Items) -> Question:
 
 _BY_KIND: dict[str, tuple[type[ModelBody], Callable[[Service, Any], Question]]] = {
     FEATURES: (EmbedBody, embed),
-    "comparison": (_Comparison, _comparison),
+    "comparison": (_Comparison, lambda service, body: cosines(service, body, body.inputs, body.dimensions)),
     CLASSIFICATION: (_Labels, _labels),
     "zero-shot": (ClassifyBody, _zero_shot),
     TAGGING: (_Entities, _entities),

@@ -110,10 +110,6 @@ class Metrics:
             for name, value in values.items():
                 self._histograms[f"te_{name}"].add(value)
 
-    def count_batch(self, num_sequences: int, num_tokens: int) -> None:
-        """Count a batch."""
-        self.observe(batch_next_size=num_sequences, batch_next_tokens=num_tokens)
-
     def text(self) -> str:
         """All metrics in the text format of Prometheus."""
         lines = []

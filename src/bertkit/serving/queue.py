@@ -66,10 +66,6 @@ class Queue:
         self.num_tokens = 0
         self.num_sequences = 0
 
-    def __len__(self) -> int:
-        """Number of sequences."""
-        return self.num_sequences
-
     def put(self, part: Part) -> None:
         """Add a part after the others of its client."""
         self._parts.setdefault(part.job.ticket.client, deque()).append(part)

@@ -1,7 +1,6 @@
 """/rerank: texts ranked by relevance to a query, in the format of text-embeddings-inference, or of Cohere if the body
 has `documents`."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -58,14 +57,16 @@ def rerank(service: Service, body: RerankBody) -> Question:
         raise InvalidRequest("expected either texts, or documents for a response in the format of Cohere")
     if body.rank_fields is not None and body.rank_fields != ["text"]:
         raise MalformedRequest(f"rank_fields {', '.join(body.rank_fields)}: documents are scored by their text only")
-    texts = body.texts if body.texts is not None else [_text_of(each) for each in body.documents or []]
+    given = (body.documents or []) if body.texts is None else body.texts
+    texts = [each if isinstance(each, str) else each.text for each in given]
     if not texts:
         raise EmptyInput(f"`{'texts' if body.documents is None else 'documents'}` cannot be empty")
     if not body.query:
         raise EmptyInput("`query` cannot be empty")
 
     def ranked(rows: list[np.ndarray], ticket: Ticket) -> Any:
-        scores = _first_logits(rows, raw=body.raw_scores)
+        logits = np.array(rows, np.float32)[:, 0]  # (N,)
+        scores = logits if body.raw_scores else activated(logits, "Sigmoid")
         order = np.argsort(-scores, kind="stable").tolist()[: body.top_n]
         with_text = body.return_text or body.return_documents
         if body.documents is None:
@@ -89,13 +90,3 @@ def rerank(service: Service, body: RerankBody) -> Question:
 
     verb, pairs = prediction(served, body.policy, as_logits=True), [(body.query, text) for text in texts]
     return Question(verb, pairs, ranked, texts=[body.query, *texts])
-
-
-def _text_of(document: str | Document) -> str:
-    return document if isinstance(document, str) else document.text
-
-
-def _first_logits(rows: Sequence[np.ndarray], *, raw: bool) -> np.ndarray:
-    """(N,) float32: the first logit of each row, or without ``raw`` its sigmoid."""
-    logits = np.array(rows, np.float32)[:, 0]
-    return logits if raw else activated(logits, "Sigmoid")

@@ -88,11 +88,7 @@ class _Steps:
             (self.found,) = self.search(queries, report)
             return None
         answers = self.index.answers_from(queries[0], self.found, self.answerer)
-        rows = [
-            {"answer": one.text, "document": one.document_id, "start": one.start, "end": one.end,
-             "probability": one.probability, "rank": one.result.rank}
-            for one in answers
-        ]  # fmt: skip
+        rows = [one.row | {"rank": one.result.rank} for one in answers]
         return [_as_json(self.found) | {"answers": rows}]
 
 

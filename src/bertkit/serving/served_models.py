@@ -135,10 +135,11 @@ class ServedModels:
     """The models of a server, in the given order, and the index that it searches, if any.
 
     Args:
+        models: of different names.
         aliases: further names that requests may use, with the name of the model.
 
     Raises:
-        UsageError: no models, or two with the same name.
+        UsageError: no models.
     """
 
     def __init__(
@@ -146,9 +147,6 @@ class ServedModels:
     ) -> None:
         if not models:
             raise UsageError("no model to serve: expected at least one")
-        names = [served.name for served in models]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise UsageError(f"two models are named {twice!r}: expected a different name for each")
         self.all: Mapping[str, Served] = {served.name: served for served in models}
         self._by_name = {alias: self.all[name] for alias, name in (aliases or {}).items()} | self.all
         self.index = index

@@ -134,7 +134,7 @@ async def _serve(
     """Serve until a signal; returns whether no thread computes any more."""
     loop = asyncio.get_running_loop()
     metrics = Metrics()
-    engine = Engine(settings, metrics.count_batch)
+    engine = Engine(settings, lambda size, tokens: metrics.observe(batch_next_size=size, batch_next_tokens=tokens))
     metrics.gauges["te_queue_size"] = "Texts that wait for a core.", lambda: engine.num_waiting
 
     def opened_and_warm() -> ServedModels:

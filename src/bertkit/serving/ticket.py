@@ -94,11 +94,12 @@ class Answer:
             self._note(error)
 
     def fail(self, error: BaseException) -> None:
-        """End with an error, and hand it over, from any thread; what still computes for the request is canceled."""
+        """End with an error, unless it has ended, and hand over what it ended with, from any thread; what still
+        computes for the request is canceled."""
         if not self.is_ended:
             self._note(error)
             self.ticket.cancel()  # before it is sent: who releases the room for an answer depends on it
-            self.send()
+        self.send()
 
     def _note(self, error: BaseException) -> None:
         is_expected = isinstance(error, BertkitError)  # others are logged with their frames

@@ -5,6 +5,7 @@ Devlin et al. 2018, section 4.1. Shape letters: B sequences, N examples, C label
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -100,6 +101,16 @@ class _Classification(OfTexts, Weighted):
             )
             for example, name in alone.values()
         ]
+
+    @classmethod
+    def contradiction(cls, examples: Sequence[TextExample]) -> str:
+        """See `RowTask.contradiction`: no label at all, or numbers that are no classes."""
+        labels = names_of(examples)
+        if not labels:
+            return "no label in any row"
+        are_numbers = all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in labels)
+        measure = next((label for label in labels if are_numbers and not float(label).is_integer()), "")
+        return f"numbers such as {measure} as labels" if measure else ""
 
     @classmethod
     @abstractmethod

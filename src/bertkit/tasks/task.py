@@ -80,6 +80,11 @@ class RowTask(ABC):
         return None  # most tasks have nothing to check
 
     @classmethod
+    def contradiction(cls, examples: Sequence[Any]) -> str:
+        """What in the labeled examples of a file says that they are not of this task; "" without anything."""
+        return ""
+
+    @classmethod
     def labels_in(cls, options: Mapping[str, Any]) -> Sequence[str] | None:
         """Allowed labels in training files, by the options of training; None: any."""
         return None
@@ -244,11 +249,8 @@ class TextTask(RowTask):
         bad_rows = file.bad_rows
         usable = cls.usable(train)[0] if bad_rows is not None and bad_rows.skip else train
         task = cls.of_examples(usable, file.options)
-        return task.read(
-            labeled_file(
-                task, file.path, columns=file.columns, class_names=file.class_names, bad_rows=bad_rows, **file.options
-            )
-        )
+        given: dict[str, Any] = {"columns": file.columns, "class_names": file.class_names, **file.options}
+        return task.read(labeled_file(task, file.path, bad_rows=bad_rows, **given))
 
     def labeled_example(self, item: Any) -> Any:
         """Convert a pair (input, label), with an input for `example`, to an example; examples are returned as they are.

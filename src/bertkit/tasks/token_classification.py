@@ -44,6 +44,9 @@ from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.layout import OnLong
 
+_FEW_TAGS = 8
+"""A file with so few tags may be a small one."""
+
 
 @dataclass(frozen=True)
 class EntityFound:
@@ -121,6 +124,14 @@ class TokenClassification(OneOfClasses, JudgedTask):
             snap_spans=bool(file.options.get("snap_spans")),
             bad_rows=file.bad_rows,
         )
+
+    @classmethod
+    def contradiction(cls, examples: Sequence[TaggedText]) -> str:
+        """See `RowTask.contradiction`: a text, in which most words would have a tag of their own."""
+        num_tags = len({tag for example in examples for tag in example.labels})
+        num_words = sum(len(example.words or ()) for example in examples)
+        is_text = num_tags > max(_FEW_TAGS, num_words / 2)
+        return f"{num_tags:,} different tags for {num_words:,} words in its last column" if is_text else ""
 
     @property
     def reading_options(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import DependencyError
+from bertkit.errors import required
 from bertkit.files.json_files import json_value
 
 
@@ -46,8 +46,4 @@ def tensorboard_writer() -> Any:
     Raises:
         DependencyError: it is not installed.
     """
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise DependencyError("TensorBoard is not installed: pip install 'bertkit[track]'") from None
-    return SummaryWriter
+    return required("torch.utils.tensorboard", "TensorBoard is not installed", "track").SummaryWriter

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bertkit.errors import UsageError
+from bertkit.errors import RecipeError, UsageError
 from bertkit.tasks.settings import Choice, Settings
 
 Tree = TypeVar("Tree", bound=Settings)
@@ -27,7 +27,7 @@ def read_settings(defaults: Tree, content: Any, where: str) -> Tree:
     section of their own.
 
     Raises:
-        UsageError: an unknown name or an invalid value; the message begins with ``where`` and the section.
+        RecipeError: an unknown name or an invalid value; the message begins with ``where`` and the section.
     """
     parts = {part.name: getattr(defaults, part.name) for part in fields(defaults)}  # pyrefly: ignore
     choices = {name: part for name, part in parts.items() if isinstance(part, Choice)}
@@ -39,7 +39,7 @@ def read_settings(defaults: Tree, content: Any, where: str) -> Tree:
     try:
         return replace(defaults, **read).changed(**own)  # pyrefly: ignore
     except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
+        raise RecipeError(f"{where}: {error}") from None
 
 
 def read_recipe_file(path: Path | None, defaults: Tree, options: Collection[str] = ()) -> tuple[Tree, dict[str, Any]]:
@@ -59,9 +59,9 @@ def read_recipe_file(path: Path | None, defaults: Tree, options: Collection[str]
 
 
 def check_names(names: Collection[str], content: Any, where: str) -> None:
-    """Raise a UsageError unless the content of a file is a section with no other names."""
+    """Raise a RecipeError unless the content of a file is a section with no other names."""
     if not isinstance(content, dict):
-        raise UsageError(f"{where}: expected a section of settings")
+        raise RecipeError(f"{where}: expected a section of settings")
     for name in content:
         if name not in names:
-            raise UsageError(f"{where}: unknown setting {name!r}; expected one of {', '.join(names)}")
+            raise RecipeError(f"{where}: unknown setting {name!r}; expected one of {', '.join(names)}")

@@ -1,18 +1,16 @@
 """bertkit inspect all"""
 
-from bertkit.cli.inspect.shown import RECORDED, Recorded
+from bertkit.cli.inspect.shown import RECORDED, Recorded, Text
 from bertkit.cli.models import EMBEDDING_MODEL, open_model
 from bertkit.cli.output import ModelName, OutPath, emit
 from bertkit.files.whole_files import check_folder_writable
 
 
-def command(text: str, /, *, out: OutPath, model: ModelName = EMBEDDING_MODEL, compute: Recorded = RECORDED) -> None:
+def command(text: Text, /, *, out: OutPath, model: ModelName = EMBEDDING_MODEL, compute: Recorded = RECORDED) -> None:
     """Trace a text through the whole model, step by step, as a folder of pages.
 
     Parameters
     ----------
-    text
-        The text; a literal [MASK] becomes that token.
     out
         The folder to write, created if missing.
     """

@@ -3,27 +3,20 @@
 from pathlib import Path
 
 from bertkit.cli.inspect.shown import PRETRAINED, InspectedPretrained, show
+from bertkit.cli.output import Column
 from bertkit.errors import UsageError
 
 _MOST_ON_A_PAGE = 500
 """Number of sentences whose pairs fill a page of 5 MB, the largest; long ones fill it sooner."""
 
 
-def command(
-    texts: Path,
-    /,
-    *,
-    column: str | None = None,
-    inspected: InspectedPretrained = PRETRAINED,
-) -> None:
+def command(texts: Path, /, *, column: Column = None, inspected: InspectedPretrained = PRETRAINED) -> None:
     """Probabilities that one sentence of a file follows another.
 
     Parameters
     ----------
     texts
         txt, jsonl, csv, tsv or parquet: one sentence per row.
-    column
-        The column or key that holds the sentence.
     """
     import numpy as np
 

@@ -5,8 +5,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bertkit.cli.inspect.shown import INSIDE, InspectedInside, check_limit, show
-from bertkit.errors import UsageError
+from bertkit.cli.inspect.shown import INSIDE, InspectedInside, SentenceLimit, show
+from bertkit.errors import UsageError, checked_count
 from bertkit.files.lines import extension
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def command(
     /,
     *,
     label: Label = "tags",
-    limit: int = 1_000,
+    limit: SentenceLimit = 1_000,
     inspected: InspectedInside = INSIDE,
 ) -> None:
     """Accuracy of a linear classifier on each layer, compared with a control task, layer 0 and a random encoder.
@@ -36,12 +36,10 @@ def command(
     label
         tags: parts of speech of CoNLL-U; other tags without B- and I-; words tagged _ are left out. relations: of a
         word to its head, in CoNLL-U.
-    limit
-        Maximum number of sentences to read from each file.
     """
     from bertkit.inspection import inspect_probes
 
-    check_limit(limit)
+    checked_count("limit", limit)
     parts = [_read(path, label, limit) for path in (train, test)]
     of_treebank = {"tags": "parts of speech", "relations": "dependency relations"}
     name = of_treebank[label] if extension(train) == ".conllu" else "tags"

@@ -4,19 +4,26 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, PRETRAINED_MODEL, Compute, open_model
 from bertkit.cli.output import ModelName, OutPath, emit
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_count
 from bertkit.files.whole_files import check_writable
 
 if TYPE_CHECKING:
     from bertkit.inspection import View
     from bertkit.model import Model
+
+Text = Annotated[str, Parameter(help="The text; a literal [MASK] becomes that token.")]
+Pair = Annotated[str | None, Parameter(help="A second text.")]
+Texts = Annotated[Path, Parameter(help="txt, jsonl, csv, tsv or parquet: one text per row.")]
+Limit = Annotated[int, Parameter(help="Maximum number of texts to read.")]
+SentenceLimit = Annotated[int, Parameter(help="Maximum number of sentences to read from each file.")]
 
 
 @Parameter(name="*")
@@ -98,14 +105,11 @@ INSIDE, LENS = InspectedInside(), InspectedLens()
 """Defaults."""
 
 
-def check_limit(limit: int) -> None:
-    """Check the number of texts to read.
+def some_texts(texts: Path, column: str | None, limit: int) -> list[str]:
+    """The first texts of a file; a limit below 1 raises a UsageError."""
+    from bertkit.corpus.texts import read_texts
 
-    Raises:
-        UsageError: below 1.
-    """
-    if limit < 1:
-        raise UsageError(f"--limit {limit}: expected at least 1")
+    return list(islice(read_texts(texts, column), checked_count("limit", limit)))
 
 
 def show(inspected: Inspected, make: "Callable[[Model], View]", *inputs: Path | None, has_rows: bool = True) -> None:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import INSIDE, InspectedInside, check_limit, show
+from bertkit.cli.inspect.shown import INSIDE, InspectedInside, SentenceLimit, show
+from bertkit.errors import checked_count
 
 
 def command(
@@ -10,7 +11,7 @@ def command(
     test: Path,
     /,
     *,
-    limit: int = 1_000,
+    limit: SentenceLimit = 1_000,
     rank: int = 64,
     epochs: int = 5,
     inspected: InspectedInside = INSIDE,
@@ -23,8 +24,6 @@ def command(
         A CoNLL-U file for training.
     test
         A CoNLL-U file for testing.
-    limit
-        Maximum number of sentences to read from each file.
     rank
         Rank of the linear map.
     epochs
@@ -32,6 +31,6 @@ def command(
     """
     from bertkit.inspection import inspect_structure, read_trees
 
-    check_limit(limit)
+    checked_count("limit", limit)
     parts = [read_trees(path, limit) for path in (train, test)]
     show(inspected, lambda model: inspect_structure(model, *parts, rank=rank, epochs=epochs), train, test)

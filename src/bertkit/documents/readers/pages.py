@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from bertkit.documents.document import Document
 from bertkit.documents.readers.html_text import html_text
 from bertkit.documents.readers.reading import Reading
-from bertkit.errors import DataError, DependencyError
+from bertkit.errors import DataError, required
 
 
 def read_html(reading: Reading) -> Iterator[Document]:
@@ -18,10 +18,7 @@ def read_html(reading: Reading) -> Iterator[Document]:
 def read_pdf(reading: Reading) -> Iterator[Document]:
     """The pages of a pdf file, which the metadata number."""
     reading.data()  # of no more than the largest size
-    try:
-        import pypdf
-    except ImportError:
-        raise DependencyError("pdf needs pypdf: pip install 'bertkit[documents]'") from None
+    pypdf = required("pypdf", "pdf needs pypdf", "documents")
     logging.getLogger("pypdf").addHandler(logging.NullHandler())  # else its remarks, which name no file, are printed
     reader = pypdf.PdfReader(reading.path)
     title = _whole_characters(str(reader.metadata.title or "")) if reader.metadata else ""
@@ -42,8 +39,5 @@ def _whole_characters(text: str) -> str:
 
 def read_rtf(reading: Reading) -> Iterator[Document]:
     """Rich text."""
-    try:
-        from striprtf.striprtf import rtf_to_text
-    except ImportError:
-        raise DependencyError("rtf needs striprtf: pip install 'bertkit[documents]'") from None
-    yield reading.document(rtf_to_text(reading.data().decode("cp1252", "replace"), errors="replace"))
+    striprtf = required("striprtf.striprtf", "rtf needs striprtf", "documents")
+    yield reading.document(striprtf.rtf_to_text(reading.data().decode("cp1252", "replace"), errors="replace"))

@@ -8,14 +8,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from bertkit.documents.document import INDEX_FILE
 from bertkit.errors import StoreError, UsageError
 from bertkit.files.formats import check_format
 from bertkit.search.store.schema import FORMAT
 from bertkit.search.store.unshared_files import UnsharedFiles
 from bertkit.search.store.writer_lock import LOCK_NAME, WriterLock
 
-NAME = "store.sqlite3"
-_FILES = {NAME, f"{NAME}-journal", f"{NAME}-wal", f"{NAME}-shm"}
+_FILES = {INDEX_FILE, f"{INDEX_FILE}-journal", f"{INDEX_FILE}-wal", f"{INDEX_FILE}-shm"}
 _PAGE_BYTES = 4096
 _ROLLED_BACK = "; the change was rolled back"
 
@@ -29,7 +29,7 @@ class Database:
         self._writer: sqlite3.Connection | None = None
         self._lock = threading.Lock()
         is_shared = os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-        self._unshared = None if is_shared else UnsharedFiles(folder / NAME)
+        self._unshared = None if is_shared else UnsharedFiles(folder / INDEX_FILE)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -56,7 +56,7 @@ class Database:
         """The writing connection; commits return when they are on disk."""
         if self._writer is None:
             with _explained(self.folder):
-                self._writer = _connect(f"{_uri(self.folder / NAME)}?mode=rw")
+                self._writer = _connect(f"{_uri(self.folder / INDEX_FILE)}?mode=rw")
                 self._writer.execute("PRAGMA synchronous = FULL")
         return self._writer
 
@@ -96,7 +96,7 @@ class Database:
         self._readers = []
 
     def _reader(self) -> sqlite3.Connection:
-        path, options = self.folder / NAME, "mode=rw"
+        path, options = self.folder / INDEX_FILE, "mode=rw"
         if self._unshared is not None:
             with self._lock:
                 path, options = self._unshared.source()
@@ -114,7 +114,7 @@ class Database:
 
 def has_store(folder: Path) -> bool:
     """Whether a folder holds a database with tables; without them, a process was killed while it created the store."""
-    path = folder / NAME
+    path = folder / INDEX_FILE
     if not path.is_file():
         return False
     size = path.stat().st_size
@@ -144,7 +144,7 @@ def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None]) ->
     lock = WriterLock(folder)
     try:
         is_folder = folder.is_dir() or not folder.exists()
-        if is_folder and (not _files(folder) or NAME in _files(folder)):
+        if is_folder and (not _files(folder) or INDEX_FILE in _files(folder)):
             folder.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         if not is_folder or not _is_unused(folder):
@@ -163,12 +163,12 @@ def _files(folder: Path) -> set[str]:
 
 def _is_unused(folder: Path) -> bool:
     files = _files(folder)
-    return not files or (NAME in files and files <= _FILES and not has_store(folder))
+    return not files or (INDEX_FILE in files and files <= _FILES and not has_store(folder))
 
 
 def _create(folder: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
     with _explained(folder, _ROLLED_BACK):
-        connection = _connect(f"{_uri(folder / NAME)}?mode=rwc")
+        connection = _connect(f"{_uri(folder / INDEX_FILE)}?mode=rwc")
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")

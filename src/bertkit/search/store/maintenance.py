@@ -11,10 +11,9 @@ import numpy as np
 from tqdm import tqdm
 
 from bertkit.errors import StoreError
-from bertkit.search.checksums import record_checksum
 from bertkit.search.records import Embed, Identity, embedded
 from bertkit.search.store.generation import Generation
-from bertkit.search.store.record_rows import value_rows
+from bertkit.search.store.record_rows import insert_values, record_checksum, value_rows
 from bertkit.search.store.row_files import BLOCK_ROWS
 from bertkit.search.store.schema import COLUMNS, HOW_TO_REPAIR, TextIndex, file_name
 
@@ -32,10 +31,9 @@ class LiveRows:
 
     @classmethod
     def read(cls, connection: sqlite3.Connection, num_positions: int) -> "LiveRows":
-        numbers = [number for (number,) in connection.execute("SELECT number FROM record ORDER BY number")]
         is_live = np.ones(num_positions, bool)
         is_live[[one for (one,) in connection.execute("SELECT position FROM removed") if one < num_positions]] = False
-        return cls(np.array(numbers, np.int64), np.flatnonzero(is_live))
+        return cls(_numbers(connection), np.flatnonzero(is_live))
 
     def agree(self, numbers_by_position: np.ndarray) -> bool:
         return np.array_equal(numbers_by_position[self.positions], self.numbers)
@@ -134,11 +132,7 @@ def remove_damaged(connection: sqlite3.Connection, text_index: TextIndex | None)
     if damaged or values_differ(connection):
         connection.executemany("DELETE FROM record WHERE number = ?", [(number,) for number, _ in damaged])
         connection.execute("DELETE FROM value")
-        rows = connection.execute("SELECT number, metadata FROM record").fetchall()
-        connection.executemany(
-            "INSERT INTO value (key, kind, value, number) VALUES (?, ?, ?, ?)",
-            [row for number, metadata in rows for row in value_rows(number, metadata)],
-        )
+        insert_values(connection, connection.execute("SELECT number, metadata FROM record").fetchall())
     if text_index is not None and (damaged or text_index.verify(connection)):
         index_texts_again(connection, text_index)
     return [id for _, id in damaged]
@@ -147,9 +141,9 @@ def remove_damaged(connection: sqlite3.Connection, text_index: TextIndex | None)
 def index_texts_again(connection: sqlite3.Connection, text_index: TextIndex) -> None:
     """Clear a text index and add every text, with a bar after two seconds on a terminal."""
     text_index.clear(connection)
-    numbers = [number for (number,) in connection.execute("SELECT number FROM record ORDER BY number")]
+    numbers = _numbers(connection)
     with tqdm(total=len(numbers), desc="indexing words", delay=2, disable=None, leave=False) as bar:
-        for batch in _batches(np.array(numbers, np.int64)):
+        for batch in _batches(numbers):
             rows = connection.execute(
                 f"SELECT number, text, metadata FROM record WHERE {_LISTED}", [json.dumps(batch.tolist())]
             )
@@ -173,8 +167,7 @@ def new_vectors(
     connection: sqlite3.Connection, identity: Identity, embed: Embed, batch_size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Numbers of the records and vectors of their texts, embedded from scratch."""
-    numbers = [number for (number,) in connection.execute("SELECT number FROM record ORDER BY number")]
-    for batch in _batches(np.array(numbers, np.int64), batch_size):
+    for batch in _batches(_numbers(connection), batch_size):
         yield batch, embedded(list(_texts(connection, batch).values()), identity, embed)
 
 
@@ -198,8 +191,7 @@ def repaired_vectors(
         is_good[block * BLOCK_ROWS : (block + 1) * BLOCK_ROWS] = False
     if len(live.numbers) != len(live.positions):  # vectors cannot be assigned to records
         is_good[:] = False
-    kept = [number for (number,) in connection.execute("SELECT number FROM record ORDER BY number")]
-    rows = np.searchsorted(live.numbers, kept)
+    rows = np.searchsorted(live.numbers, _numbers(connection))
     readable = generation.vectors.rows(num_positions) if is_good.any() else None
     for batch in _batches(rows):
         numbers = live.numbers[batch]
@@ -213,6 +205,12 @@ def repaired_vectors(
             vectors[~good] = embedded(list(texts.values()), identity, embed)
             changed += _ids(connection, numbers[~good])
         yield numbers, vectors
+
+
+def _numbers(connection: sqlite3.Connection) -> np.ndarray:
+    """(num_records,) int64: the numbers of all records, ascending."""
+    rows = connection.execute("SELECT number FROM record ORDER BY number").fetchall()
+    return np.array([number for (number,) in rows], np.int64)
 
 
 def _texts(connection: sqlite3.Connection, numbers: np.ndarray) -> dict[int, str]:

@@ -2,12 +2,12 @@
 
 import json
 import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar, cast
 
 from bertkit.errors import UsageError
-from bertkit.search.checksums import record_checksum
 from bertkit.search.records import Record
 from bertkit.search.store.schema import COLUMNS, kinds_and_values
 
@@ -34,11 +34,19 @@ def insert_records(connection: sqlite3.Connection, records: Iterable[Record]) ->
         except sqlite3.IntegrityError:
             raise UsageError(f"record {record.id!r} is in the store already: upsert it to replace it") from None
         numbers.append(cast(int, cursor.lastrowid))
-        connection.executemany(
-            "INSERT INTO value (key, kind, value, number) VALUES (?, ?, ?, ?)",
-            value_rows(numbers[-1], metadata),
-        )
+        insert_values(connection, [(numbers[-1], metadata)])
     return numbers
+
+
+def record_checksum(*parts: str | int) -> int:
+    """CRC-32 of the columns of a record, without its number."""
+    return zlib.crc32("\0".join(map(str, parts)).encode("utf-8"))
+
+
+def insert_values(connection: sqlite3.Connection, records: Iterable[tuple[int, str]]) -> None:
+    """Insert the metadata values of records, given as numbers and JSON."""
+    rows = [row for number, metadata in records for row in value_rows(number, metadata)]
+    connection.executemany("INSERT INTO value (key, kind, value, number) VALUES (?, ?, ?, ?)", rows)
 
 
 def value_rows(number: int, metadata: str) -> list[tuple[str, str, str | int | float, int]]:
@@ -60,8 +68,8 @@ def delete_records(connection: sqlite3.Connection, ids: Sequence[str]) -> list[i
     return [number for number, _ in rows]
 
 
-def batches_of(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Items in lists of up to RECORDS_AT_ONCE."""
+def batches_of(items: Iterable[Item], size: int = RECORDS_AT_ONCE) -> Iterator[list[Item]]:
+    """Items in lists of up to ``size``."""
     items = iter(items)
-    while batch := list(islice(items, RECORDS_AT_ONCE)):
+    while batch := list(islice(items, size)):
         yield batch

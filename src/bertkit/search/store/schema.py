@@ -68,27 +68,21 @@ class TextIndex(Protocol):
 
     def create(self, connection: sqlite3.Connection) -> None:
         """Create its tables, if missing."""
-        ...
 
     def covers(self, connection: sqlite3.Connection) -> bool:
         """Whether it has the texts of the store: it lacks those that were added without it."""
-        ...
 
     def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str, str]]) -> None:
         """Add record numbers, texts, and the names of their files, see `file_name`."""
-        ...
 
     def remove(self, connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
         """Remove texts by record number."""
-        ...
 
     def verify(self, connection: sqlite3.Connection) -> list[str]:
         """Problems, one sentence each; empty if there are none."""
-        ...
 
     def clear(self, connection: sqlite3.Connection) -> None:
         """Remove everything; a repair then adds every text again."""
-        ...
 
 
 def file_name(metadata: Mapping[str, object]) -> str:

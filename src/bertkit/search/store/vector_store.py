@@ -19,7 +19,7 @@ from bertkit.neighbors.block_sizes import BLOCK_BYTES, ScanName
 from bertkit.search.filters import Filter, checked_ids
 from bertkit.search.records import Embed, Hit, Identity, Record, RepairReport, SearchReport, check_records
 from bertkit.search.store import maintenance
-from bertkit.search.store.database import NAME, Database, create_database, has_store
+from bertkit.search.store.database import INDEX_FILE, Database, create_database, has_store
 from bertkit.search.store.generation import Generation, delete_other_generations, write_generation
 from bertkit.search.store.record_rows import batches_of, delete_records, insert_records
 from bertkit.search.store.schema import HOW_TO_REPAIR, TABLES, TextIndex, file_name
@@ -96,7 +96,7 @@ class VectorStore:
             StoreError: there is none, or it has a later format.
         """
         if not has_store(folder := checked_path("the folder of a store", folder)):
-            raise StoreError(f"{folder} is not a store: {NAME} is missing or empty; create a store first")
+            raise StoreError(f"{folder} is not a store: {INDEX_FILE} is missing or empty; create a store first")
         store = cls(folder, text_index, device)
         try:
             _ = store.identity
