@@ -80,7 +80,7 @@ def test_no_search_or_small_change_scans_a_table(
         index.store.upsert([record])
         index.store.delete([record.id])
     plans = {}
-    connection = sqlite3.connect(tmp_path / database.NAME)
+    connection = sqlite3.connect(tmp_path / database.INDEX_FILE)
     for statement in statements:
         if statement.startswith(("SELECT", "INSERT", "DELETE", "UPDATE")):
             plan = [step for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]

@@ -247,3 +247,9 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
         assert run(["inspect", *wrong]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert "--limit" not in wrong or "--limit -1: expected an int of at least 1" in line
+
+
+def test_command_without_a_view_names_the_views(capsys: pytest.CaptureFixture[str]) -> None:
+    for given, message in (([], "nothing is given"), (["maps"], "no view or folder is named maps")):
+        assert run(["inspect", *given]) == 2
+        assert f"{message}: expected a view (all, input, attention, " in capsys.readouterr().err

@@ -32,7 +32,7 @@ for order, (name, summary) in enumerate(VIEWS.items()):
 
 
 @command.default
-def index(folder: Path, /) -> None:
+def index(folder: Path | None = None, /) -> None:
     """Show what happens to a text inside a model, with one of the views; or write an index page for a folder of pages.
 
     Parameters
@@ -42,8 +42,9 @@ def index(folder: Path, /) -> None:
     """
     from bertkit.inspection import write_index
 
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is neither a view ({', '.join(VIEWS)}) nor a folder of pages")
+    if folder is None or not folder.is_dir():
+        given = "nothing is given" if folder is None else f"no view or folder is named {folder}"
+        raise UsageError(f"{given}: expected a view ({', '.join(VIEWS)}), or a folder of pages")
     files = sorted(path for path in folder.glob("*.html") if path.name != "index.html")
     path = write_index(folder, [(file, _title_of(file)) for file in files])
     emit([{"page": str(path), "pages": len(files)}])
