@@ -44,7 +44,7 @@ with more, LLVM would move sums to memory and back."""
 MANY_ROWS = 6
 """Rows of a tile that does not, whose sums take 24 of 32 registers of AVX-512, 12 of 16 of AVX2."""
 
-_ROWS_IN_PAIRS = 4
+_ROWS_IN_16_BITS = 4
 """Those of it where `byte_products` needs further registers."""
 
 _FRACTION_BITS = 8
@@ -73,7 +73,7 @@ def _many_rows(packed):
 
 def _many_rows_of(packed: Any) -> int:
     """`many_rows` by a numba type."""
-    return _ROWS_IN_PAIRS if packed.dtype == types.int8 and adds_in_16_bits() else MANY_ROWS
+    return _ROWS_IN_16_BITS if packed.dtype == types.int8 and adds_in_16_bits() else MANY_ROWS
 
 
 @intrinsic
