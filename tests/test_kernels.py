@@ -242,6 +242,19 @@ def test_quantized_rows(width: int) -> None:
 
 
 @pytest.mark.every_processor
+@pytest.mark.parametrize("width", [15, 16, 128])
+@pytest.mark.parametrize("spread", [0, 1e-5, 1e-4, 3e-4, 1e-3, 1])
+def test_quantized_rows_of_nearly_equal_numbers_stay_in_range(width: int, spread: float) -> None:
+    rows = np.random.default_rng(width).standard_normal((50, width)) * spread
+    rows[:, 0] = 1e4  # which rotation spreads over all columns
+    quantized = empty_quantized(*rows.shape)
+    quantize_rows(rows.astype(np.float32), 0, len(rows), quantized)
+    assert quantized.values.max() <= LARGEST_BYTE
+    rows = rotated(rows.astype(np.float32))
+    assert (np.abs(as_floats(quantized) - rows) <= 0.51 * quantized.scales[:, None] + 0.05).all()
+
+
+@pytest.mark.every_processor
 @pytest.mark.parametrize("width", [1, 15, 16, 20, 384])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_norm_rows(width: int, dtype: torch.dtype) -> None:

@@ -24,6 +24,7 @@ from bertkit.tasks import SiameseClassification, TextExample, read_examples
 from bertkit.tokenizer import Encodings
 from bertkit.transformer.kernels import inference_kernels, linear, row_invariance
 from bertkit.transformer.kernels.dispatch import kernels_for
+from bertkit.transformer.kernels.llvm_vectors import LARGEST_BYTE
 from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.row_invariance import (
     ROW_COUNTS,
@@ -244,7 +245,7 @@ def test_int8_products_of_extreme_values_are_exact() -> None:
     """oneDNN adds pairs of products in 16 bits, and overflows, on processors without 8-bit dot products."""
     weight = torch.from_numpy(rotated(np.full((16, 64), 2.0, np.float32)))  # the layer rotates it back: all 2
     linear = kernels_for("int8", torch.device("cpu")).linear(weight, torch.zeros(16))
-    rows = Quantized(np.full((8, 64), 255, np.uint8), np.ones(8, np.float32), np.zeros(8, np.float32))
+    rows = Quantized(np.full((8, 64), LARGEST_BYTE, np.uint8), np.ones(8, np.float32), np.zeros(8, np.float32))
     scales = np.asarray(linear.scales)
-    expected = 127 * 64 * np.rint(2 / scales) * scales
+    expected = (LARGEST_BYTE - 128) * 64 * np.rint(2 / scales) * scales
     np.testing.assert_array_equal(linear(rows).values, np.broadcast_to(expected, (8, 16)))

@@ -147,11 +147,14 @@ def quantize_row(line, quantized, row):
     middle = bottom + np.float32(128) * scale
     quantized.scales[row], quantized.middles[row] = scale, middle
     factor, shift = broadcast(np.float32(1) / scale), broadcast(np.float32(128) - middle / scale)
-    whole = width // WIDTH * WIDTH
+    whole, least, most = width // WIDTH * WIDTH, np.float32(0), np.float32(LARGEST_BYTE)
     for c in range(0, whole, WIDTH):
-        store_lowest_bytes(quantized.values, row * width + c, fma(load(line, c), factor, shift) + broadcast(WHOLE))
+        numbers = fma(load(line, c), factor, shift)  # in a row of nearly equal numbers also beyond their range
+        numbers = smaller(larger(numbers, broadcast(least)), broadcast(most))
+        store_lowest_bytes(quantized.values, row * width + c, numbers + broadcast(WHOLE))
     for c in range(whole, width):
-        quantized.values[row, c] = np.uint8(np.rint((line[c] - middle) / scale) + np.float32(128))
+        number = np.rint((line[c] - middle) / scale) + np.float32(128)
+        quantized.values[row, c] = np.uint8(min(max(number, least), most))
 
 
 @part
