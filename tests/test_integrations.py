@@ -245,8 +245,8 @@ def test_haystack(index: Index, encoder: Path, tmp_path: Path) -> None:
         assert sorted(one.meta["document"] for one in documents_of) == expected
     assert documents_of[0].meta["lines"] == [1, 1]
     with pytest.warns(UserWarning, match="^no passage has the metadata yaer; the keys are context, day, "):
-        found = components.BertkitRetriever(index, filters=field("meta.yaer", "==", 1)).run("zebra")
-    assert found == {"documents": []}
+        results = components.BertkitRetriever(index, filters=field("meta.yaer", "==", 1)).run("zebra")
+    assert results == {"documents": []}
     for filters, message in (
         (field("meta.kind", "~", "b"), "filter on 'kind': unknown operator '~', expected one of =,"),
         ({"field": "kind", "value": 1}, "lacks field, operator or value"),

@@ -145,8 +145,7 @@ def _read_header(file: Path) -> list[StoredTensor]:
     refuse_pointer(file)
     size = file.stat().st_size
     with open(file, "rb") as handle:
-        start = handle.read(8)
-        header_bytes = int.from_bytes(start, "little")
+        header_bytes = int.from_bytes(handle.read(8), "little")
         if size < 8 or header_bytes > size - 8:
             raise CheckpointError(f"{file} is truncated or not a safetensors file ({size} bytes): fetch it again")
         if header_bytes > _MAX_HEADER_BYTES:

@@ -1,6 +1,6 @@
 """Options shared by `bertkit pretrain` and `bertkit plan`: the corpus, the recipe and what it starts from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,14 @@ from cyclopts import Parameter
 from bertkit.cli.output import Column, Device, Files, Values
 from bertkit.cli.task_options import given_options, settings_of
 from bertkit.errors import UsageError
-from bertkit.pretraining.recipe import Recipe, RecipeSettings, read_recipe, with_length
+from bertkit.pretraining.recipe import (
+    ModelSettings,
+    Recipe,
+    RecipeSettings,
+    VocabularySettings,
+    read_recipe,
+    with_length,
+)
 
 if TYPE_CHECKING:
     from bertkit.pretraining import Inputs
@@ -18,7 +25,11 @@ DEFAULT_RECIPE = "cpu-minutes"
 SettingsOfRecipe: Any = settings_of(
     RecipeSettings, defaults=read_recipe(DEFAULT_RECIPE).values(), without=("objective", "config")
 )
-_OF_NEW_MODELS = ("architecture", "size", "config", "vocab_size", "lowercase")
+_OF_NEW_MODELS = [
+    part.name
+    for part in (*fields(ModelSettings), *fields(VocabularySettings))
+    if part.name not in ("from_checkpoint", "add_words")
+]
 """Settings without an effect on a checkpoint."""
 NO_SETTINGS = SettingsOfRecipe()
 

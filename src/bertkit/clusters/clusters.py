@@ -9,7 +9,7 @@ import numpy as np
 from bertkit.clusters.names import class_words
 from bertkit.errors import DataError, UsageError, required
 from bertkit.neighbors import communities, duplicate_groups
-from bertkit.tokenizer.tokenizer import refuse_one_text
+from bertkit.tokenizer.tokenizer import listed_texts
 
 _NUM_TYPICAL = 3
 _NUM_WORDS = 4
@@ -117,8 +117,7 @@ def find_clusters(
         DataError: a vector with a component that is not finite.
         DependencyError: k-means, agglomerative or density clustering without scikit-learn.
     """
-    refuse_one_text(texts)
-    texts, vectors = list(texts), np.asarray(vectors)  # a pandas column is indexed by its labels
+    texts, vectors = listed_texts(texts), np.asarray(vectors)
     if vectors.ndim != 2:
         raise UsageError(f"find_clusters: expected vectors (num_texts, embedding_dim), got shape {vectors.shape}")
     for number, text in enumerate(texts):

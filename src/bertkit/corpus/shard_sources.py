@@ -64,8 +64,8 @@ def check_same(manifest: dict[str, Any], fresh: dict[str, Any], folder: Path) ->
         if number >= num_begun:
             recorded[number] = new
         elif not _is_same(old, new):
-            given = "it has changed" if old["path"] == new["path"] else f"{new['path']} is given"
-            raise DataError(f"{folder} holds a shard of {old['path']}, but {given}: {advice}")
+            difference = "it has changed" if old["path"] == new["path"] else f"{new['path']} is given"
+            raise DataError(f"{folder} holds a shard of {old['path']}, but {difference}: {advice}")
 
 
 def _is_same(old: dict[str, Any], new: dict[str, Any]) -> bool:

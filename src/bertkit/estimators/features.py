@@ -12,12 +12,13 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from bertkit.checkpoint.content_hash import content_hash
-from bertkit.errors import CheckpointError, OverLengthError, UsageError, checked_path
+from bertkit.errors import CheckpointError, OverLengthError, checked_path
 from bertkit.estimators.estimator import items_of
 from bertkit.inference import EmbedOptions, InferenceReport
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.inference.vector_cache import kept_vectors
 from bertkit.tokenizer.layout import OnLong
+from bertkit.tokenizer.wordpiece import explain_bad_text
 from bertkit.version import __version__
 from bertkit.words.opening import encoder_path, open_encoder
 
@@ -85,13 +86,12 @@ class Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         Raises:
             OverLengthError: a text is too long under ``on_long="error"``.
             CheckpointError: a text is not cached, and the model or its files changed since ``fit``.
+            DataError: a text that is not valid Unicode.
             UsageError: an item that is not a text, layers that the model lacks, or a cache that is a file.
         """
         check_is_fitted(self, "model_hash_")
         texts = items_of(X)
-        for index, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise UsageError(f"text {index} is {type(text).__name__} ({text!r:.40}): expected str")
+        explain_bad_text(texts, 0)
         if self.cache is None or not texts:
             return self._model().embed(texts, **self._options())
         try:

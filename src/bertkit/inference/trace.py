@@ -106,10 +106,10 @@ def trace(
     """
     num_layers = runner.network.config.num_hidden_layers
     try:
-        chosen = list(range(1, num_layers + 1)) if layers is None else sorted({*map(operator.index, layers)})
+        numbers = list(range(1, num_layers + 1)) if layers is None else sorted({*map(operator.index, layers)})
     except TypeError:
         raise UsageError(f"layers={layers!r:.40}: expected several ints, such as [1, {num_layers}]") from None
-    for number in chosen:
+    for number in numbers:
         if not 1 <= number <= num_layers:
             raise UsageError(f"layer {number}: expected 1 to {num_layers}, the layers of this model")
     for name, given in (("text", text), ("pair", pair)):
@@ -121,7 +121,7 @@ def trace(
             f"the text has {len(encoding):,} tokens, the model accepts {runner.max_positions:,}: shorten it, or trace "
             "its parts separately"
         )
-    batch, recorder, encoder = collate([encoding]).to(runner.device), Recorder(chosen), runner.network.encoder
+    batch, recorder, encoder = collate([encoding]).to(runner.device), Recorder(numbers), runner.network.encoder
 
     def run() -> tuple[EncoderOutput, dict[str, Tensor]]:
         encoded = encoder(batch, with_hidden_states=True, recorder=recorder)
@@ -144,7 +144,7 @@ def trace(
         hidden_states=array(torch.stack(encoded.hidden_states)),
         layers={
             number: _layer(record, cast(Any, encoder.in_order()[number - 1]).attention.output.weight)
-            for number, record in zip(chosen, recorder.layers, strict=True)
+            for number, record in zip(numbers, recorder.layers, strict=True)
         },
         pooled=None if encoded.pooled is None else array(encoded.pooled[0]),
         masked_lm_logits=None if masked_lm is None else array(masked_lm),

@@ -1,7 +1,7 @@
 """LangChain: embeddings, a vector store, a retriever of an index, and a reranker of documents."""
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -142,8 +142,7 @@ class BertkitStore(LangChainStore):
         Raises:
             UsageError: an unknown option, such as ``filters``, which would leave the search without a filter.
         """
-        if kwargs:
-            raise UsageError(f"the search got the unknown option {min(kwargs)!r}: expected k and filter")
+        _refuse_options(kwargs)
         return self._search(self._embedding.embed_query(query), k, filter)
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
@@ -153,8 +152,7 @@ class BertkitStore(LangChainStore):
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
         """See LangChain's `VectorStore`."""
         where = kwargs.pop("filter", None)
-        if kwargs:
-            raise UsageError(f"the search got the unknown option {min(kwargs)!r}: expected k and filter")
+        _refuse_options(kwargs)
         return [document for document, _ in self._search(embedding, k, where)]
 
     def _select_relevance_score_fn(self) -> Any:
@@ -164,11 +162,17 @@ class BertkitStore(LangChainStore):
         if not isinstance(wanted, dict | None):
             raise UsageError(f"filter is {type(wanted).__name__}: expected a dict of metadata values")
         where = filter_of(wanted) if wanted else None
-        with self.store.snapshot() as snapshot:
-            if note := note_of_keys(where, snapshot.keys() if where else []):
-                warn(note)
+        if where is not None:
+            with self.store.snapshot() as snapshot:
+                if note := note_of_keys(where, snapshot.keys()):
+                    warn(note)
         hits = self.store.search(np.asarray(vector, np.float32), self.store.identity, k, where)
         return [(_document(hit.record), hit.score) for hit in hits]
+
+
+def _refuse_options(options: Mapping[str, Any]) -> None:
+    if options:
+        raise UsageError(f"the search got the unknown option {min(options)!r}: expected k and filter")
 
 
 class BertkitRetriever(BaseRetriever):

@@ -79,8 +79,8 @@ class BertkitRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         nodes = []
-        found = self._index.search(query_bundle.query_str, self._k, plain=True, where=self._where)
-        for one in found.warn_of_keys():
+        results = self._index.search(query_bundle.query_str, self._k, plain=True, where=self._where)
+        for one in results.warn_of_keys():
             node = TextNode(
                 id_=one.id,
                 text=one.text,

@@ -139,8 +139,8 @@ def results_of(
         vector = None if vectors is None else vectors[number : number + 1]
         ranked.append(RankedQuery(snapshot, tables, asked.text, mode, vector, identity, reranker, own))
         missing.append(lacking + (tables.missing(snapshot, asked.text) if mode in ("hybrid", "lexical") else []))
-    known = snapshot.keys() if keys else []
-    unknown, note = sorted(keys.difference(known)), note_of_keys(where, known)
+    all_keys = snapshot.keys() if keys else []
+    unknown, note = sorted(keys.difference(all_keys)), note_of_keys(where, all_keys)
     share_pass(ranked, k)
     return [Results(one.results(k), of_one, unknown, note) for one, of_one in zip(ranked, missing, strict=True)]
 

@@ -57,8 +57,8 @@ def rerank(service: Service, body: RerankBody) -> Question:
         raise InvalidRequest("expected either texts, or documents for a response in the format of Cohere")
     if body.rank_fields is not None and body.rank_fields != ["text"]:
         raise MalformedRequest(f"rank_fields {', '.join(body.rank_fields)}: documents are scored by their text only")
-    given = (body.documents or []) if body.texts is None else body.texts
-    texts = [each if isinstance(each, str) else each.text for each in given]
+    documents = (body.documents or []) if body.texts is None else body.texts
+    texts = [each if isinstance(each, str) else each.text for each in documents]
     if not texts:
         raise EmptyInput(f"`{'texts' if body.documents is None else 'documents'}` cannot be empty")
     if not body.query:

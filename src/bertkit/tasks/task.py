@@ -249,8 +249,8 @@ class TextTask(RowTask):
         bad_rows = file.bad_rows
         usable = cls.usable(train)[0] if bad_rows is not None and bad_rows.skip else train
         task = cls.of_examples(usable, file.options)
-        given: dict[str, Any] = {"columns": file.columns, "class_names": file.class_names, **file.options}
-        return task.read(labeled_file(task, file.path, bad_rows=bad_rows, **given))
+        reading: dict[str, Any] = {"columns": file.columns, "class_names": file.class_names, **file.options}
+        return task.read(labeled_file(task, file.path, bad_rows=bad_rows, **reading))
 
     def labeled_example(self, item: Any) -> Any:
         """Convert a pair (input, label), with an input for `example`, to an example; examples are returned as they are.

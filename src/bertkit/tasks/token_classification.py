@@ -127,7 +127,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
     @classmethod
     def contradiction(cls, examples: Sequence[TaggedText]) -> str:
-        """See `RowTask.contradiction`: a text, in which most words would have a tag of their own."""
+        """See `RowTask.contradiction`: a text, in which most words would have different tags."""
         num_tags = len({tag for example in examples for tag in example.labels})
         num_words = sum(len(example.words or ()) for example in examples)
         is_text = num_tags > max(_FEW_TAGS, num_words / 2)

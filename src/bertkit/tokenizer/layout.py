@@ -30,10 +30,11 @@ class Layout:
     def __post_init__(self) -> None:
         if self.on_long not in ("error", "truncate", "window"):
             raise UsageError(f"on_long={self.on_long!r}: expected 'error', 'truncate' or 'window'")
-        try:
-            checked_count("max_length", 3 if self.max_length is None else self.max_length, 3)
-        except UsageError as error:
-            raise UsageError(f"{error}, for [CLS], [SEP] and one token") from None
+        if self.max_length is not None:
+            try:
+                checked_count("max_length", self.max_length, 3)
+            except UsageError as error:
+                raise UsageError(f"{error}, for [CLS], [SEP] and one token") from None
         if self.stride is not None and self.on_long != "window":
             raise UsageError(f"stride={self.stride} requires on_long='window', got {self.on_long!r}")
         if self.stride is not None:

@@ -43,8 +43,8 @@ def index(folder: Path | None = None, /) -> None:
     from bertkit.inspection import write_index
 
     if folder is None or not folder.is_dir():
-        given = "nothing is given" if folder is None else f"no view or folder is named {folder}"
-        raise UsageError(f"{given}: expected a view ({', '.join(VIEWS)}), or a folder of pages")
+        problem = "nothing is given" if folder is None else f"no view or folder is named {folder}"
+        raise UsageError(f"{problem}: expected a view ({', '.join(VIEWS)}), or a folder of pages")
     files = sorted(path for path in folder.glob("*.html") if path.name != "index.html")
     path = write_index(folder, [(file, _title_of(file)) for file in files])
     emit([{"page": str(path), "pages": len(files)}])

@@ -38,7 +38,7 @@ def _rotate_block(typing_context, rows, start, block):
         def rotate(count: int) -> None:
             indices = [builder.add(start, start.type(WIDTH * number)) for number in range(count // WIDTH)]
             pointers = [pointer_of(context, builder, signature.args[0], rows, index)[0] for index in indices]
-            vectors = [_lanes_combined(builder, builder.load(pointer, align=4)) for pointer in pointers]
+            vectors = [_transform_of_lanes(builder, builder.load(pointer, align=4)) for pointer in pointers]
             half = 1
             while half < len(vectors):
                 for x in (x for x in range(len(vectors)) if not x & half):
@@ -54,7 +54,8 @@ def _rotate_block(typing_context, rows, start, block):
     return types.void(rows, types.intp, types.intp), generate
 
 
-def _lanes_combined(builder: Any, vector: Any) -> Any:
+def _transform_of_lanes(builder: Any, vector: Any) -> Any:
+    """The Hadamard transform of the numbers of a vector."""
     half = 1
     while half < WIDTH:
         other = shuffle(builder, vector, vector, [x ^ half for x in range(WIDTH)])
