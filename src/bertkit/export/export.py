@@ -83,8 +83,8 @@ def export_model(
         MissingHeadError: a head that was never trained.
         DependencyError: a package that is not installed.
     """
-    check_format(format)
     check_model(model)
+    check_format(format)
     head = output_of(model)
     _check_precision(model, head, precision, examples, max_loss)
     with whole_folder(directory) as folder:
