@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from browser import browser, opened  # noqa: F401  (fixtures)
+from declared_packages import hide_other_extras
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is first imported
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
@@ -46,6 +47,11 @@ def pytest_collection_finish() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out tests marked `full`, except for their samples")
     parser.addoption("--rest", action="store_true", help="leave out tests that passed in the last run with --quick")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick"):
+        hide_other_extras("bertkit", "test", besides="bench")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -9,6 +9,7 @@ fields where needed. A table without a header has column numbers as names, "1" f
 import difflib
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,10 +58,7 @@ class Table:
         has = ", ".join(filter(None, self.names))
         if wanted is not None:
             if wanted not in self.names:
-                raise DataError(
-                    f"{self.path} has no column {wanted!r} for the {role}; it has {has}"
-                    + _in_other_case(self.names, [wanted])
-                )
+                raise DataError(f"{self.path} has no column {wanted!r} for the {role}; it has {has}")
             return wanted
         matches = [name for name in known if name in self.names]
         if len(matches) > 1:
@@ -93,9 +91,18 @@ class Table:
             raise DataError(
                 f"{self.path} has no column with a name known for the {role} ({', '.join(known)}); it has "
                 f"{', '.join(filter(None, self.names))}: choose one with --columns {role}=NAME"
-                + _in_other_case(self.names, known)
             )
         return name
+
+    def with_known_names(self, known: Collection[str]) -> "Table":
+        """The table with the names of `_known_names`."""
+        if not (renamed := _known_names(self.names, known)):
+            return self
+        rows = (
+            row._replace(values={renamed.get(name, name): value for name, value in row.values.items()})
+            for row in self.rows
+        )
+        return Table(self.path, tuple(renamed.get(name, name) for name in self.names), rows)
 
 
 @contextmanager
@@ -106,7 +113,7 @@ def open_table(
 
     Args:
         asked: names of requested columns. If all are numbers, the first line is a row, not a header.
-        known: known column names.
+        known: known column names; a column with one of them in another case is read as if it had that name.
         shapes: tab-separated tables known to have no header: number of columns -> the column, from 1, that holds a
             number.
 
@@ -115,10 +122,10 @@ def open_table(
         DependencyError: parquet without pyarrow.
     """
     numbered = bool(asked) and all(name.isdecimal() for name in asked)
-    known, suffix = {*known, *asked}, extension(path)
+    known, suffix = [*known, *asked], extension(path)
     if suffix == ".parquet":
         names = _distinct(path, parquet_names(Path(path)))
-        yield Table(path, names, parquet_rows(Path(path), names))
+        yield Table(path, names, parquet_rows(Path(path), names)).with_known_names(known)
         return
     with open_lines(path) as lines:
         first = next(lines, None)
@@ -127,11 +134,14 @@ def open_table(
         lines = chain([first], lines)
         if suffix in (".jsonl", ".ndjson", ".json"):
             is_list = suffix == ".json" and first.text.lstrip()[:1] == "["
-            yield named_by_first(path, json_list_rows(path, lines) if is_list else map(_valid, json_rows(lines)))
+            table = named_by_first(path, json_list_rows(path, lines) if is_list else map(_valid, json_rows(lines)))
+            yield table.with_known_names(known)
         elif _is_text(path, first, numbered, known, shapes or {}):
             yield Table(path, ("text",), map(text_row, lines))
         else:
-            yield _delimited_table(path, *delimited_fields(path, lines), known, asked if numbered else (), shapes or {})
+            numbers = asked if numbered else ()
+            table = _delimited_table(path, *delimited_fields(path, lines), known, numbers, shapes or {})
+            yield table.with_known_names(known)
 
 
 def check_roles(columns: Mapping[str, str], roles: Sequence[str]) -> None:
@@ -244,11 +254,11 @@ def _valid(row: Row) -> Row:
     return row._replace(values={}, problem=row.invalid) if row.invalid and not row.problem else row
 
 
-def _is_text(path: str | Path, first: Line, numbered: bool, known: set[str], shapes: Mapping[int, int]) -> bool:
+def _is_text(path: str | Path, first: Line, numbered: bool, known: Sequence[str], shapes: Mapping[int, int]) -> bool:
     """True for a file with a text on each line: standard input, and txt files without columns that are known."""
     fields = first.text.rstrip("\r\n").split("\t")
     is_table = len(fields) > 1 and (
-        numbered or known.intersection(fields) or _is_number(fields, shapes.get(len(fields)))
+        numbered or _has_known(fields, known) or _is_number(fields, shapes.get(len(fields)))
     )
     return str(path) == "-" or (extension(path) == ".txt" and not is_table)
 
@@ -257,7 +267,7 @@ def _delimited_table(
     path: str | Path,
     rows: Iterator[Fields],
     delimiter: str,
-    known: set[str],
+    known: Sequence[str],
     numbers: Collection[str],
     shapes: Mapping[int, int],
 ) -> Table:
@@ -265,9 +275,9 @@ def _delimited_table(
     quoted = delimiter != "\t"
     first = header_of(path, rows)
     names, header = tuple(first.fields), column_names(first.fields)
-    has_names = not numbers and bool(known.intersection(header))
+    has_names = not numbers and _has_known(header, known)
     chosen = [header[int(number) - 1] for number in numbers if 0 < int(number) <= len(header)]
-    if len(chosen) > 1 and known.issuperset(chosen):
+    if len(chosen) > 1 and {*known}.issuperset(chosen):
         raise DataError(f"{location(path, 1)} is a header: choose columns by name ({', '.join(header)}), not by number")
     if has_names:
         names = _distinct(location(path, 1), header)
@@ -277,7 +287,7 @@ def _delimited_table(
     else:
         raise DataError(
             f"{location(path, 1)} has no known column name; it has {', '.join(names):.100}: choose columns with "
-            "--columns role=NAME, or role=NUMBER if there is no header" + _in_other_case(names, known)
+            "--columns role=NAME, or role=NUMBER if there is no header"
             if any(names)
             else f"{location(path, 1)} is empty: expected column names"
         )
@@ -285,11 +295,16 @@ def _delimited_table(
     return Table(path, names, map(_valid, named))
 
 
-def _in_other_case(names: Iterable[str], wanted: Iterable[str]) -> str:
-    """The end of a message, on names that differ from the wanted ones only in case; "" without any."""
-    folded = {name.casefold() for name in wanted}
-    near = [name for name in names if name.casefold() in folded]
-    return f"; case counts in names: did you mean {' and '.join(map(repr, near))}?" if near else ""
+def _known_names(names: Collection[str], known: Collection[str]) -> dict[str, str]:
+    """The known names of columns whose own differ from them only in case, such as text for Text. A name that is known
+    itself, or that is one of two like this, has none."""
+    others = Counter(name.casefold() for name in names)
+    by_case = {name.casefold(): name for name in known if others[name.casefold()] == 1}
+    return {name: by_case[name.casefold()] for name in names if name.casefold() in by_case and name not in known}
+
+
+def _has_known(names: Collection[str], known: Collection[str]) -> bool:
+    return bool({*known}.intersection(names) or _known_names(names, known))
 
 
 def _distinct(where: str | Path, names: tuple[str, ...]) -> tuple[str, ...]:

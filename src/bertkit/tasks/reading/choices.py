@@ -14,6 +14,7 @@ from bertkit.tasks.examples import ChoiceQuestion
 
 _SWAG = ("sent1", "sent2", "ending0", "ending1")
 _OPEN_BOOK = ("Question Stem", "Choices")
+_OBJECT = ("question", "context", "choices", "label")
 _LETTERS = tuple("ABCDEFGHIJ")
 _CHOICE = re.compile(r"(?:^|\s)\(([A-J])\)(?=\s|$)")
 
@@ -35,7 +36,7 @@ def read_choices(
         DependencyError: parquet without pyarrow.
     """
     bad_rows = bad_rows or BadRows()
-    with open_table(path, (), (*_SWAG, *_OPEN_BOOK)) as table:
+    with open_table(path, (), (*_SWAG, *_OPEN_BOOK, *_OBJECT)) as table:
         read = _reader(table, Path(path))
 
         def question(row: Row) -> ChoiceQuestion:
