@@ -6,10 +6,9 @@ Of other files of a checkpoint, only the names of its special tokens are used.
 
 import json
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 import tokenizers
 
 from bertkit.errors import CheckpointError, DataError
+from bertkit.tokenizer.chunks import CachingLibrary, Tokens
 from bertkit.tokenizer.encoding import Pieces, joined
 from bertkit.tokenizer.layout import BARE_TEXT, PairTemplate
 from bertkit.tokenizer.vocabulary import SpecialTokens, Vocabulary, from_ids
@@ -47,48 +47,47 @@ class LibraryTokenizer:
         by its own settings, TOKENIZERS_PARALLELISM and RAYON_NUM_THREADS."""
         library = self._with_special_tokens if special_tokens_in_text else self._library
         parts = encode_in_parts(library, texts, first_index, with_spans)
-        return joined([self._pieces(encodings, with_spans) for encodings in parts])
+        return joined([self._pieces(tokens) for tokens in parts])
 
     def normalize(self, text: str) -> str:
         """The text after normalization, before splitting."""
-        normalizer = self._library.normalizer
+        normalizer = self._library.library.normalizer
         return text if normalizer is None else normalizer.normalize_str(text)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """Text from ids, by the decoder in tokenizer.json."""
-        return self._with_special_tokens.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        return self._with_special_tokens.library.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without lazily built members."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def _pieces(self, encodings: list[tokenizers.Encoding], with_spans: bool) -> Pieces:
-        cu_seqlens = np.zeros(len(encodings) + 1, np.int64)
-        np.cumsum([len(encoding) + 2 for encoding in encodings], out=cu_seqlens[1:])
+    def _pieces(self, tokens: Tokens) -> Pieces:
+        cu_seqlens = np.zeros(len(tokens.lengths) + 1, np.int64)
+        np.cumsum(tokens.lengths + 2, out=cu_seqlens[1:])
         inside = np.ones(cu_seqlens[-1], np.bool_)
         inside[cu_seqlens[:-1]] = inside[cu_seqlens[1:] - 1] = False
         input_ids = np.empty(len(inside), np.int32)
         input_ids[cu_seqlens[:-1]] = self.vocabulary.id(self.vocabulary.special.cls)
         input_ids[cu_seqlens[1:] - 1] = self.vocabulary.id(self.vocabulary.special.sep)
-        input_ids[inside] = _array(encoding.ids for encoding in encodings)
+        input_ids[inside] = tokens.ids
         spans = None
-        if with_spans:
+        if tokens.spans is not None:
             spans = np.empty((len(inside), 3), np.int32)
             spans[~inside] = (0, 0, -1)
-            spans[inside, :2] = _array(chain.from_iterable(encoding.offsets for encoding in encodings)).reshape(-1, 2)
-            spans[inside, 2] = _word_ids(encodings)
+            spans[inside] = tokens.spans
         return Pieces(input_ids, cu_seqlens, spans)
 
     @cached_property
-    def _library(self) -> tokenizers.Tokenizer:
+    def _library(self) -> CachingLibrary:
         """The library's tokenizer that reads the special tokens with a role, such as [MASK], in a text as text."""
         end = (self.settings.get(f"{role}_token") for role in ("bos", "eos"))  # of models that generate text
         named = (token.get("content") if isinstance(token, dict) else token for token in end)
-        return _open(_without_special_tokens(self.definition, {*self.vocabulary.special.spellings(), *named}))
+        return _caching(_without_special_tokens(self.definition, {*self.vocabulary.special.spellings(), *named}))
 
     @cached_property
-    def _with_special_tokens(self) -> tokenizers.Tokenizer:
-        return _open(self.definition)
+    def _with_special_tokens(self) -> CachingLibrary:
+        return _caching(self.definition)
 
 
 Engine = WordPiece | LibraryTokenizer
@@ -96,20 +95,24 @@ Engine = WordPiece | LibraryTokenizer
 
 
 def encode_in_parts(
-    library: tokenizers.Tokenizer, texts: Sequence[str], first_index: int, with_spans: bool
-) -> Iterator[list[tokenizers.Encoding]]:
-    """Encodings of consecutive texts, without special tokens, a few million characters at a time.
+    library: CachingLibrary, texts: Sequence[str], first_index: int, with_spans: bool
+) -> Iterator[Tokens]:
+    """Tokens of consecutive texts, without special tokens, a few million characters at a time.
 
     Args:
         first_index: the index of the first text in errors.
-        with_spans: whether offsets are needed.
+        with_spans: whether offsets and numbers of words are needed.
 
     Raises:
         DataError: a text that is not a str, is not valid Unicode, or that the library refuses.
     """
     texts = list(texts)
     for start, stop in _parts(texts, first_index):
-        yield _encode(library, texts[start:stop], first_index + start, with_spans)
+        try:
+            yield library.encode(texts[start:stop], with_spans)
+        except Exception as error:
+            explain_bad_text(texts[start:stop], first_index + start)
+            raise DataError(f"the tokenizers library cannot tokenize the texts: {error}") from None
 
 
 def _parts(texts: list[str], first_index: int) -> Iterator[tuple[int, int]]:
@@ -123,17 +126,6 @@ def _parts(texts: list[str], first_index: int) -> Iterator[tuple[int, int]]:
             start, characters = index, 0
         characters += len(text)
     yield start, len(texts)
-
-
-def _encode(
-    library: tokenizers.Tokenizer, texts: list[str], first_index: int, with_spans: bool
-) -> list[tokenizers.Encoding]:
-    encode = library.encode_batch if with_spans else library.encode_batch_fast
-    try:
-        return encode(texts, add_special_tokens=False)
-    except Exception as error:
-        explain_bad_text(texts, first_index)
-        raise DataError(f"the tokenizers library cannot tokenize the texts: {error}") from None
 
 
 def read_library_tokenizer(
@@ -189,6 +181,10 @@ def _open(definition: str) -> tokenizers.Tokenizer:
     if getattr(library.model, "dropout", None):  # of merges, at random, in training: disabled here
         library.model.dropout = None
     return library
+
+
+def _caching(definition: str) -> CachingLibrary:
+    return CachingLibrary(_open(definition), json.loads(definition))
 
 
 def _without_special_tokens(definition: str, roles: Collection[str | None]) -> str:
@@ -248,15 +244,3 @@ def _template(library: tokenizers.Tokenizer, path: Path, settings: dict[str, Any
         "'b', which is not supported: expected [CLS] a [SEP] and [CLS] a [SEP] b [SEP], with one or two [SEP] after a, "
         "or the same without [CLS]"
     )
-
-
-def _word_ids(encodings: list[tokenizers.Encoding]) -> np.ndarray:
-    """Numbers of words; -1 for tokens of no word."""
-    try:
-        return _array(encoding.word_ids for encoding in encodings)
-    except TypeError:  # None is no integer
-        return _array((-1 if word is None else word for word in encoding.word_ids) for encoding in encodings)
-
-
-def _array(rows: Iterable[Iterable[int | None]]) -> np.ndarray:
-    return np.fromiter(chain.from_iterable(rows), np.int32)

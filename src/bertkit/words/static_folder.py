@@ -17,6 +17,7 @@ from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.locate import transformer_folder
+from bertkit.tokenizer.chunks import CachingLibrary
 from bertkit.tokenizer.published import wordpiece_of
 from bertkit.tokenizer.vocabulary import SpecialTokens, from_ids
 from bertkit.words.encoder import StaticEncoder
@@ -145,7 +146,11 @@ def _read_tokens(path: Path) -> tuple[Tokens, int, int | None]:
     model = member(content, "model", dict, path, {})
     unk_id = model.get("unk_id") if "unk_id" in model else library.token_to_id(str(model.get("unk_token")))
     vocabulary = from_ids(library.get_vocab(with_added_tokens=True).items(), SpecialTokens())
-    return LibraryTokens(definition, vocabulary, -1 if unk_id is None else int(unk_id), library), len(vocabulary), limit
+    return (
+        LibraryTokens(definition, vocabulary, -1 if unk_id is None else int(unk_id), CachingLibrary(library, content)),
+        len(vocabulary),
+        limit,
+    )
 
 
 def _read_vectors(folder: Path, tokens: Tokens, named: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

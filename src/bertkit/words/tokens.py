@@ -3,14 +3,13 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import tokenizers
 
 from bertkit.executor import num_threads
 from bertkit.tokenizer import Vocabulary
+from bertkit.tokenizer.chunks import CachingLibrary
 from bertkit.tokenizer.library import Engine, LibraryTokenizer, encode_in_parts
 from bertkit.tokenizer.published import tokenizer_json
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens
@@ -103,16 +102,14 @@ class LibraryTokens:
     content: str = field(repr=False)
     vocabulary: Vocabulary
     unk_id: int
-    library: tokenizers.Tokenizer = field(repr=False, compare=False)
+    library: CachingLibrary = field(repr=False, compare=False)
 
     def unknown_words(self, text: str, length: int) -> list[str]:
         return []
 
     def ids(self, texts: Sequence[str], first_index: int = 0) -> TokenIds:
-        encodings = list(chain.from_iterable(encode_in_parts(self.library, texts, first_index, with_spans=False)))
-        cu_seqlens = np.cumsum([0, *map(len, encodings)], dtype=np.int64)
-        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32, int(cu_seqlens[-1]))
-        return TokenIds(ids, cu_seqlens, 0)
+        ids, lengths, _ = zip(*encode_in_parts(self.library, texts, first_index, with_spans=False), strict=True)
+        return TokenIds(np.concatenate(ids), np.cumsum(np.concatenate([[0], *lengths])), 0)
 
     def definition(self) -> str:
         return self.content
