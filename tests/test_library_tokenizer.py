@@ -23,10 +23,18 @@ from bertkit.cli import run
 from bertkit.corpus.shard_writing import ShardSettings, write_shard
 from bertkit.corpus.shards import vocabulary_sha256
 from bertkit.errors import CheckpointError, DataError, OverLengthError, UsageError
+from bertkit.tokenizer import chunks
 from bertkit.tokenizer.library import LibraryTokenizer
 from bertkit.vocabulary_extension import find_domain_words
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "cached")
+
+
+@pytest.fixture
+def cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches of chunks for the shortest texts, too."""
+    monkeypatch.setattr(chunks, "_FEWEST_CHARACTERS", 0)
+
 
 CORPUS = [
     "The unable cat walked and talked, walking dogs talk and talk.",
@@ -560,3 +568,87 @@ def test_code_in_model_folder_is_never_run(tmp_path: Path) -> None:
     assert "auto_map" not in saved and saved["tokenizer_class"] == "PreTrainedTokenizerFast"
     assert saved["model_input_names"] == ["input_ids", "attention_mask"]
     assert not (tmp_path / "was_run").exists()
+
+
+def _bpe(pre_tokenizer: pre_tokenizers.PreTokenizer, *steps: normalizers.Normalizer) -> tokenizers.Tokenizer:
+    library = tokenizers.Tokenizer(models.BPE())
+    library.normalizer, library.pre_tokenizer = normalizers.Sequence(list(steps)), pre_tokenizer
+    trainer = trainers.BpeTrainer(vocab_size=200, limit_alphabet=60, show_progress=False)  # other characters: no token
+    library.train_from_iterator(CORPUS, trainer)
+    return library
+
+
+def _split(pattern: str) -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Split(Regex(pattern), "isolated")
+
+
+def _roberta(**options: bool) -> tokenizers.Tokenizer:
+    library = trimmed()
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(**options)
+    return library
+
+
+CACHED: dict[str, Callable[[], tokenizers.Tokenizer]] = {
+    **{name: make for name, (make, _) in KINDS.items()},
+    **{f"pattern {number}": lambda one=one: _bpe(_split(one)) for number, one in enumerate(sorted(chunks._PATTERNS))},
+    "words": lambda: _bpe(pre_tokenizers.Whitespace(), normalizers.NFD(), normalizers.StripAccents()),
+    "stripped": lambda: _bpe(
+        pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]),
+        normalizers.Lowercase(),
+        normalizers.Strip(left=False),
+    ),
+    "prefix": lambda: _roberta(add_prefix_space=True),
+}
+ALPHABET = [
+    *"  \n\tabB1é日\u0301\u00a0\u200b\u3000\x1c\x85,'-▁Σß\u180e\u00a8", "  ", " s", "'s", "23", "[MASK]", "<mask>",
+    "walk", "\U0001f600", "|||IP_ADDRESS|||", "\r\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(CACHED))
+@pytest.mark.parametrize("with_spans", [False, True])
+def test_tokens_of_chunks_are_those_of_whole_texts(name: str, with_spans: bool) -> None:
+    library, draw = CACHED[name](), np.random.default_rng(5)
+    library.no_truncation()
+    library.no_padding()
+    caching = chunks.CachingLibrary(library, json.loads(library.to_str()))
+    near = [text.format(chr(code)) for code in range(0x2100) for text in ("walk {} dog", "a{} b", "a {}b")]
+    texts = ["".join(draw.choice(ALPHABET, draw.integers(12))) for _ in range(2_000)] + TEXTS
+    for several in (texts, near, texts[::-1]):
+        expected = chunks.encode(library, several, with_spans)
+        found = caching.encode(several, with_spans)
+        assert caching._caches and (found.lengths == expected.lengths).all() and (found.ids == expected.ids).all()
+        assert np.array_equal(found.spans, expected.spans) if with_spans else found.spans is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda library: setattr(library, "pre_tokenizer", _split(r"\d")),
+        lambda library: setattr(library, "pre_tokenizer", pre_tokenizers.ByteLevel(use_regex=False)),
+        lambda library: setattr(library, "pre_tokenizer", pre_tokenizers.Metaspace(split=False)),
+        lambda library: setattr(library, "normalizer", normalizers.Strip()),
+        lambda library: setattr(library, "normalizer", normalizers.Replace("a b", "c")),
+        lambda library: setattr(library, "normalizer", normalizers.Prepend("x")),
+        lambda library: library.add_tokens(["the cat"]),
+        lambda library: library.add_tokens([AddedToken("dog", rstrip=True)]),
+    ],
+)
+def test_tokens_that_may_depend_on_other_words_are_not_cached(change: Callable[[tokenizers.Tokenizer], object]) -> None:
+    library = trimmed()
+    assert chunks.have_equal_tokens(json.loads(library.to_str()))
+    change(library)
+    assert not chunks.have_equal_tokens(json.loads(library.to_str()))
+
+
+def test_full_cache_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "_MOST_CHARACTERS", 45)
+    library = trimmed()
+    library.no_truncation()
+    library.no_padding()
+    caching, calls = chunks.CachingLibrary(library, json.loads(library.to_str())), []
+    monkeypatch.setattr(chunks, "encode", lambda *given, work=chunks.encode: calls.append(given[1]) or work(*given))
+    for text in ["the cat walked " * 9, "the cat talked " * 9, "the cat " * 99] * 3:
+        for _ in range(2):
+            assert caching.encode([text], False).ids.tolist() == library.encode(text, add_special_tokens=False).ids
+    assert len(calls) == 9  # not 18, nor 3

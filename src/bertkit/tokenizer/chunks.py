@@ -1,9 +1,9 @@
 """A cache of tokens for the ``tokenizers`` library: words that were seen before are not tokenized again.
 
 A text is cut before each space that stands between two other characters, such as "to| be,| or\\n not". Pre-tokenizers
-that are known here end a pre-token there, so that each of these chunks has the same tokens in any text. A new one is
-tokenized by the library, between two words that are the same for all. Chunks at an end of a text are kept apart, as
-something may be put before a text, or taken away.
+that are known here end a pre-token there, so that each of these chunks has the same tokens in any text. New ones are
+tokenized by the library, many as one text. Chunks at an end of a text are kept apart, as something may be put before a
+text, or taken away.
 """
 
 import re
@@ -18,8 +18,8 @@ import tokenizers
 from bertkit.tokenizer.ragged import ranges
 
 _BORDER = re.compile(r" (?<=\S )(?=\S)")
-_BEFORE, _AFTER = "a ", " a"
-"""What a new chunk stands between. The space before a chunk is one of its characters."""
+_TOGETHER = 50
+"""New chunks that are tokenized as one text."""
 _MOST_CHARACTERS = 4_000_000
 """Of all chunks that are kept; then the cache begins anew."""
 
@@ -112,6 +112,10 @@ def _array(rows: Iterable[Iterable[int | None]]) -> np.ndarray:
     return np.fromiter(chain.from_iterable(rows), np.int32)
 
 
+class _Mixed(Exception):
+    """Tokens of which the chunk is not known."""
+
+
 class _Rows(dict[Any, int]):
     """Numbers of chunks. A chunk that has none gets the next one, and is among ``new``."""
 
@@ -129,10 +133,8 @@ class CachingLibrary:
     """A tokenizer of the library with caches of chunks, without and with spans; threads may share it."""
 
     def __init__(self, library: tokenizers.Tokenizer, definition: Mapping[str, Any]) -> None:
-        self.library = library
-        one, both = encode(library, [_BEFORE[:-1], _BEFORE[:-1] + _AFTER], False).lengths.tolist()
-        self._num_around = (one, both - one)
-        self._has_caches = min(self._num_around) > 0 and have_equal_tokens(definition)
+        one, two = encode(library, ["a", "a a"], False).lengths.tolist()
+        self.library, self._has_caches = library, 0 < one < two and have_equal_tokens(definition)
         self._caches: dict[bool, _Cache] = {}
         self._lock = threading.Lock()
 
@@ -142,8 +144,11 @@ class CachingLibrary:
             return encode(self.library, texts, with_spans)
         try:
             if with_spans not in self._caches:
-                self._caches[with_spans] = _Cache(self.library, with_spans, *self._num_around)
+                self._caches[with_spans] = _Cache(self.library, with_spans)
             return self._caches[with_spans].tokens(texts)
+        except _Mixed:
+            self._has_caches = False
+            return encode(self.library, texts, with_spans)
         except BaseException:
             self._caches.clear()
             raise
@@ -154,9 +159,8 @@ class CachingLibrary:
 class _Cache:
     """The tokens of chunks, for one thread at a time; to be thrown away after an exception."""
 
-    def __init__(self, library: tokenizers.Tokenizer, with_spans: bool, num_before: int, num_after: int) -> None:
+    def __init__(self, library: tokenizers.Tokenizer, with_spans: bool) -> None:
         self._library, self._with_spans = library, with_spans
-        self._num_before, self._num_after = num_before, num_after
         self._clear()
 
     def _clear(self) -> None:
@@ -173,7 +177,7 @@ class _Cache:
         for index, text in enumerate(texts):
             own: list[Any] = _BORDER.split(text)
             if len(own) > 1:
-                own[0], own[-1] = ("", own[0], _AFTER), (_BEFORE, own[-1], "")
+                own[0], own[-1] = ("", own[0], " a"), ("a", " " + own[-1], "")
             else:
                 own[0] = "", own[0], ""
             counts[index] = len(own)
@@ -196,28 +200,78 @@ class _Cache:
         spans[no_words, 2] = -1
         return Tokens(self._ids[places], num_tokens, spans)
 
-    def _learn(self, chunks: list[Any]) -> None:
+    def _learn(self, chunks: list[Any], together: int = _TOGETHER) -> None:
         """Keep the tokens of new chunks."""
-        around = [(_BEFORE, chunk, _AFTER) if isinstance(chunk, str) else chunk for chunk in chunks]
-        tokens = encode(self._library, list(map("".join, around)), self._with_spans)
-        is_before, is_after = (np.array([bool(one[side]) for one in around], np.int64) for side in (0, 2))
-        ends = np.cumsum(tokens.lengths) - is_after * self._num_after
-        firsts = ends - tokens.lengths + is_after * self._num_after + is_before * self._num_before
-        places = ranges(firsts, ends - firsts)
-        sizes = np.zeros((len(chunks), 4), np.int64)
-        sizes[:, 1], sizes[:, 2] = ends - firsts, [len(chunk) for _, chunk, _ in around] + is_before
-        sizes[:, 0] = self._num_tokens + np.cumsum(sizes[:, 1]) - sizes[:, 1]
-        if tokens.spans is not None:
-            first_word = np.where(is_before, tokens.spans[firsts - 1, 2] + 1, 0)
-            sizes[:, 3] = np.where(is_after, tokens.spans[ends * is_after, 2] - first_word, 0)
-            before = np.stack([is_before, is_before, first_word], axis=1)  # one character
-            spans = tokens.spans[places] - np.repeat(before, ends - firsts, axis=0)
-            spans[tokens.spans[places, 2] < 0, 2] = -1
+        inside = [index for index, chunk in enumerate(chunks) if isinstance(chunk, str)]
+        at_ends = [index for index, chunk in enumerate(chunks) if not isinstance(chunk, str)]
+        groups = [
+            ["a", *(" " + chunks[index] for index in inside[first : first + together]), " a"]
+            for first in range(0, len(inside), together)
+        ]
+        kept = [one for group in groups for one in (False, *[True] * (len(group) - 2), False)]
+        for before, chunk, after in map(chunks.__getitem__, at_ends):
+            groups.append([*filter(None, [before]), chunk, *filter(None, [after])])
+            kept += [False] * bool(before) + [True] + [False] * bool(after)
+        tokens = encode(self._library, list(map("".join, groups)), True)
+        parts = _Parts.of(groups, tokens)
+        if not parts.are_whole and together > 1:
+            self._learn(chunks, 1)
+            return
+        order, chosen = np.array([*inside, *at_ends]), np.flatnonzero(kept)
+        lengths, sizes = parts.num_tokens[chosen], np.empty((len(chunks), 4), np.int64)
+        firsts = self._num_tokens + np.cumsum(lengths) - lengths
+        sizes[order] = np.stack([firsts, lengths, parts.num_characters[chosen], parts.num_words[chosen]], axis=1)
+        places = ranges(parts.firsts[chosen], lengths)
+        if self._with_spans and tokens.spans is not None:
+            spans = tokens.spans[places]
+            no_words = spans[:, 2] < 0
+            spans -= np.repeat(parts.before[chosen], lengths, axis=0)
+            spans[no_words, 2] = -1
             self._spans = _extended(self._spans, self._num_tokens, spans)
         self._ids = _extended(self._ids, self._num_tokens, tokens.ids[places])
         self._sizes = _extended(self._sizes, len(self._rows) - len(chunks), sizes)
         self._num_tokens += len(places)
         self._num_characters += int(sizes[:, 2].sum())
+
+
+class _Parts(NamedTuple):
+    """Which tokens of texts are those of their parts; P parts in all."""
+
+    firsts: np.ndarray  # (P,) int64, first token
+    num_tokens: np.ndarray  # (P,) int64
+    num_characters: np.ndarray  # (P,) int64
+    num_words: np.ndarray  # (P,) int64; 0 for the last one of a text
+    before: np.ndarray  # (P, 3) int32: twice the characters, and the words of the text before
+    are_whole: bool  # no word without tokens may be of two parts
+
+    @classmethod
+    def of(cls, groups: Sequence[Sequence[str]], tokens: Tokens) -> "_Parts":
+        """The parts of texts, by the characters where tokens start.
+
+        Raises:
+            _Mixed: tokens are not in the order of the parts.
+        """
+        assert tokens.spans is not None
+        num_parts = np.fromiter(map(len, groups), np.int64, len(groups))
+        sizes = np.fromiter(map(len, chain.from_iterable(groups)), np.int64, num_parts.sum())
+        starts, first_parts = np.cumsum(sizes) - sizes, np.cumsum(num_parts) - num_parts
+        is_first, is_last = np.zeros((2, len(sizes)), np.bool_)
+        is_first[first_parts] = is_last[first_parts + num_parts - 1] = True
+        first, last = (np.repeat(each, tokens.lengths) for each in (first_parts, first_parts + num_parts - 1))
+        part = np.searchsorted(starts, tokens.spans[:, 0] + starts[first], "right") - 1
+        part = np.clip(part, first, last)  # a token of white space at the end of a text may have the next one's start
+        if (np.diff(part) < 0).any():
+            raise _Mixed
+        firsts, ends = (np.searchsorted(part, np.arange(len(sizes)), side) for side in ("left", "right"))
+        words = np.append(tokens.spans[:, 2], 0)
+        first_words = np.where(is_first, 0, words[firsts - 1] + 1)
+        num_words = np.where(is_last, 0, words[ends] - first_words)
+        steps, first_tokens = np.diff(words[:-1], prepend=0), np.unique(np.cumsum(tokens.lengths) - tokens.lengths)
+        first_tokens = first_tokens[first_tokens < len(steps)]
+        steps[first_tokens] = 2 * words[first_tokens]
+        before = starts - np.repeat(starts[first_parts], num_parts)
+        before = np.stack([before, before, first_words], axis=1).astype(np.int32)
+        return cls(firsts, ends - firsts, sizes, num_words, before, bool(((steps == 0) | (steps == 1)).all()))
 
 
 def _extended(room: np.ndarray, length: int, rows: np.ndarray) -> np.ndarray:
