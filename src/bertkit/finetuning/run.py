@@ -196,7 +196,8 @@ class Finetuning(ExampleJob):
             self.head_cache |= {"weights": weights, "provenance": dict(model.checkpoint.provenance), "judged": judged}
         if new_model is not None:
             self._share_head(model)
-            self.log_line(frozen_line(model, fitted, judged, self._dev_named, self._best_by(model.trained.task)))
+            best_by = self._best_by(model.trained.task)
+            self.log_line(frozen_line(model, fitted, judged, self._dev_named, best_by, len(self.train)))
         return judged
 
     def _share_head(self, model: Model) -> None:
