@@ -215,7 +215,7 @@ class Finetuning(ExampleJob):
             default = self.frozen(self.train, self.dev)
         frozen = frozen or default
         if not has_gained:
-            self.log_line(NO_GAIN)
+            self.log_line(NO_GAIN if frozen is not None else "training gained nothing: the initial weights are kept")
         elif frozen is not None and (gain := gain_of(judged, frozen, self.dev, best_by)) is not None:
             self.log_line(gain_sentence(best_by, gain, self._dev_named))
             has_gained = gain.high >= 0
