@@ -134,7 +134,8 @@ def write_files_and_models() -> None:
         Path("cranfield", f"{name}.jsonl").write_text("\n".join(lines))
     Path("cranfield/qrels.tsv").write_text("query-id\tcorpus-id\tscore\n0\t4\t1\n1\t5\t2\n")
     scored = [{"sentence1": text, "sentence2": "a joy", "score": number % 4} for number, text in enumerate(TEXTS)]
-    Path("sts.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in scored))
+    for name in ("sts.jsonl", "dev-sts.jsonl"):
+        Path(name).write_text("".join(json.dumps(pair) + "\n" for pair in scored))
     our_model("sequence_classification", 3, 1, **SHAPE).save("cross-encoder/ms-marco-MiniLM-L6-v2")
     model_of(SequenceClassification(("entailment", "not_entailment"))).save("cross-encoder/nli-deberta-v3-small")
     classifier = model_of(SequenceClassification(("blame", "praise")))

@@ -202,7 +202,10 @@ def test_text_of_which_most_cannot_be_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "Two."}\n{"text": "Three."}\n{"body": "One."}\n{"text": null}\n')
     assert [one.text for one in readable_sentences(path, Reading())] == ["Two.", "Three."]
-    with pytest.raises(DataError, match=r"^3 of 4 rows and sentences cannot be read, the first: .*a.jsonl, line 1 has"):
+    with pytest.raises(
+        DataError,
+        match=r"^3 of 4 rows and sentences cannot be read, and no option .*; the first: .*a.jsonl, line 1 has",
+    ):
         list(readable_sentences(path, Reading(column="body")))
     path = tmp_path / "b.txt"
     path.write_text("Der K\u00e4se.\nDie T\u00fcr.\nBrot.\n", encoding="latin-1")

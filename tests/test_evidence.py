@@ -37,7 +37,7 @@ from bertkit.evidence.intervals import (
     wilson_interval,
 )
 from bertkit.evidence.label_errors import confident_labels, label_errors_of
-from bertkit.evidence.leakage import normalized_words, shared_words
+from bertkit.evidence.leakage import shared_words
 from bertkit.evidence.outcomes import Outcomes, excerpt
 from bertkit.evidence.scores import measured_difference, measured_scores
 from bertkit.evidence.thresholds import thresholds_of
@@ -58,6 +58,7 @@ from bertkit.tasks import (
     TextExample,
     TokenClassification,
 )
+from bertkit.tasks.same_texts import normalized_words
 from bertkit.tasks.scoring import Scores
 from bertkit.tokenizer.layout import Layout
 

@@ -24,7 +24,6 @@ from bertkit.batch import LabeledEncodings
 from bertkit.errors import CheckpointError, DataError, MissingHeadError, NonFiniteError, UsageError
 from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, sweep
 from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapter
-from bertkit.finetuning.advice import dev_in_training
 from bertkit.finetuning.network import check_frozen_layers, freeze, model_to_train, rate_factor
 from bertkit.finetuning.sweeps import best_of
 from bertkit.tasks import (
@@ -39,6 +38,7 @@ from bertkit.tasks import (
 )
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.regression import Regression
+from bertkit.tasks.same_texts import dev_in_training
 from bertkit.training import Outcome, checkpoints, make_optimizer, read_outcome, write_outcome
 from bertkit.training.optimizers import AdamWSettings
 from bertkit.transformer import AlbertConfig, DebertaConfig

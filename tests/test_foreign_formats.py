@@ -412,6 +412,7 @@ def test_data_does_not_take_broken_labels_for_texts_alone(write, capsys, name, c
             "A text on each line.\n\nAnother one.\nAnd one with many more words.\nAnd one.\n\nA last one.\n",
             "similarity",
         ),
+        ("a.txt", "a cat ran .\nthe dog sat .\n" * 60, "similarity"),
     ],
 )
 def test_data_guesses_the_task_from_all_labels(write, capsys, name, content, task):

@@ -586,6 +586,16 @@ def test_lines_with_tabs_that_are_texts_are_noted(write):
     assert next(iter(read_labeled_texts(path, None, columns={"text": "1"}))).text == "the cat"
 
 
+def test_a_txt_file_of_words_with_tags_is_not_read_as_a_text_on_each_line(write):
+    for content in ("Ada B-PER\nran O\n\nBath O\n", "-DOCSTART-\n\nAda\tx\tPER\nran\tx\tO\n\nBath\tx\tO\n"):
+        path, bad = write("a.txt", content), BadRows()
+        assert [one.text for one in read_tagged(path, labeled=False, bad_rows=bad)] == ["Ada ran", "Bath"]
+        assert bad.noted() == [f"{path}: read as CoNLL, with a tag at the end of each line"]
+    texts = ["Ada ran", "Bill O", "it is O"]
+    assert [one.text for one in read_tagged(write("b.txt", "\n".join(texts)), labeled=False)] == texts
+    assert next(read_tagged(write("c.txt", "NOUN Ada\n"), labeled=False, columns={"word": "2"})).text == "Ada"
+
+
 def test_a_separator_without_characters_is_refused(write):
     with pytest.raises(UsageError, match="label_separator='': expected the characters between two labels"):
         list(read_labeled_texts(write("a.csv", "text,labels\na,x\n"), "set", label_separator=""))

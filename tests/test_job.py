@@ -15,6 +15,7 @@ from test_sequence_training import QUIET, reversed_digits, small_model
 
 from bertkit import load
 from bertkit.errors import UsageError
+from bertkit.files.whole_files import only_writer
 from bertkit.finetuning import FinetuningSettings
 from bertkit.sequence_training import SequenceSettings, SequenceTraining
 from bertkit.tasks import TextSet
@@ -60,6 +61,14 @@ def test_epochs_are_added_to_a_finished_run(tmp_path: Path, encoder: Path, task:
     assert outcome.metrics[best_by] >= short.metrics[best_by] - 1e-6  # the kept weights are compared with the new ones
     assert json.loads((tmp_path / "out" / "run" / "settings.json").read_text())["settings"]["num_epochs"] == 4
     assert longer.start(train, dev, resume=True) == outcome  # finished already
+
+
+def test_two_processes_do_not_train_one_run(tmp_path: Path, encoder: Path) -> None:
+    run = run_of(tmp_path / "out", encoder, SETTINGS.changed(num_epochs=1))
+    assert run.start(examples(), should_stop=lambda: True).reason == "stopped"
+    with only_writer(tmp_path / "out" / "run"), pytest.raises(UsageError, match="is being written by another process"):
+        run.start(examples(), resume=True)
+    assert run.start(examples(), resume=True).reason == "finished"
 
 
 @pytest.mark.full

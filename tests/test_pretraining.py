@@ -75,7 +75,9 @@ def corpus(tmp_path_factory) -> Path:
 
 def pretraining(corpus: Path | str, run: Path, *changes: str, recipe: str = "cpu-minutes", **inputs) -> Pretraining:
     lines = []
-    made = Pretraining(run, read_recipe(recipe, [*TINY, *changes]), Inputs((corpus,), **inputs), log_line=lines.append)
+    of_new_models = ("model.", "vocabulary.") if "model.from_checkpoint=true" in changes else ()
+    tiny = [change for change in TINY if not change.startswith(of_new_models)]
+    made = Pretraining(run, read_recipe(recipe, [*tiny, *changes]), Inputs((corpus,), **inputs), log_line=lines.append)
     made.lines = lines
     return made
 
@@ -433,7 +435,27 @@ def test_settings_of_new_models_are_refused_for_a_checkpoint(option: str, corpus
     out = tmp_path / "run"
     arguments = ["pretrain", "--corpus", str(corpus), "--out", str(out), "--recipe", "domain-adapt", "--model", "any"]
     assert run_command([*arguments, option]) == 2 and not out.exists()
-    assert "domain-adapt continues from a checkpoint, which has its own" in capsys.readouterr().err
+    assert "the checkpoint to continue from has its own" in capsys.readouterr().err
+
+
+def test_settings_of_new_models_are_refused_for_a_checkpoint_in_files_and_in_python(tmp_path: Path) -> None:
+    path, own = tmp_path / "mine.toml", "has its own "
+    for section in (
+        '[model]\nfrom_checkpoint = true\nsize = "tiny"\n',
+        "[model]\nfrom_checkpoint = true\n[vocabulary]\nvocab_size = 99\n",
+    ):
+        path.write_text(section)
+        with pytest.raises(UsageError, match=f"mine.toml: .*{own}(size|vocab_size): omit"):
+            read_recipe(path, ["training.num_steps=2"])
+    with pytest.raises(UsageError, match=f"{own}vocab_size: omit"):
+        read_recipe("domain-adapt").changed(vocab_size=99)
+    with pytest.raises(UsageError, match=f"{own}size: omit"):
+        read_recipe("cpu-minutes", ["model.size=tiny", "model.from_checkpoint=true"])
+    for recipe in (
+        read_recipe("cpu-minutes", ["model.from_checkpoint=true"]),
+        read_recipe("cpu-minutes").changed(from_checkpoint=True),
+    ):
+        assert recipe.model.from_checkpoint
 
 
 def test_bad_samples_and_cased_vocabularies_raise_before_training(corpus: Path, tmp_path: Path) -> None:

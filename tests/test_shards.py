@@ -24,6 +24,7 @@ from bertkit.corpus.shards import TokenShard, open_shard
 from bertkit.errors import DataError, UsageError
 from bertkit.files import SkippedRow
 from bertkit.files.whole_files import only_writer
+from bertkit.pretraining.text import text_not_used
 from bertkit.tokenizer import Tokenizer, Vocabulary
 from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.wordpiece import WordPiece
@@ -192,6 +193,16 @@ def test_duplicates_are_reported_and_dropped_on_request(tmp_path: Path, small_pa
     assert documents_of(dropped) == [document for document in expected if document]
     assert len(documents_of(dropped)) == 3  # that of "yes." alone is gone
     assert all(dropped.manifest[name] == manifest[name] for name in ("num_duplicates", "num_forgotten"))
+
+
+def test_documents_with_markup_are_counted_once(tmp_path: Path, small_parts: None) -> None:
+    long = "<p>the cat</p>\n" * 300  # of several parts
+    path = tmp_path / "a.txt"
+    path.write_text(f"a < b > c, <3\n\n{long}\n{long}a <br/>\n\nb\n\none.<|endoftext|>two.\n\n<module> b\n")
+    shard = write_shard(path, tmp_path / "shard", TOKENIZER, ShardSettings("lines"))
+    assert shard.manifest["num_marked_up"] == 3
+    line = text_not_used(shard, tmp_path / "shard", TOKENIZER)
+    assert "documents with tags of HTML or marks such as <|endoftext|>: 3, trained on as text" in line
 
 
 def test_hashes_of_sentences() -> None:

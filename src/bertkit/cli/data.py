@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 ReadingOptions: Any = options_of(TASKS.values(), of_reading=True)
 AS_FOUND = ReadingOptions()
-_GUESSED = (
-    "question-answering", "multiple-choice", "sequence-classification", "multi-label-classification", "regression",
-    "token-classification", "similarity",
-)  # fmt: skip
-"""Tasks in the order in which they are tried."""
+_NEEDS_A_TEXT = 3  # the last `RowTask.guess_rank`
 _OTHER_TASK = (" column", "'choices'", " is a folder")
 """Parts of errors for a file that is not for the task."""
 _NO_CONLL = (" fields, the first line has ", " has no tag: ", " has an empty field, the word")
@@ -61,15 +57,17 @@ def command(
     if out is not None:
         check_writable(out, file, endings=(".jsonl",))
     options = given_options(reading)
-    if task is not None:
-        task_kind(task, RowTask)  # an unknown name
+    if task is None:
+        kinds = sorted((kind for kind in TASKS.values() if kind.guess_rank), key=lambda kind: kind.guess_rank or 0)
+    else:
+        kinds = [task_kind(task, RowTask)]
         check_options_of(task, options)
     errors: list[str] = []
-    for name in [task] if task is not None else _GUESSED:
-        if name == _GUESSED[-1] != task and _likely(errors, file):  # it needs no more than a text
+    for kind in kinds:
+        name = kind.name
+        if task is None and kind.guess_rank == _NEEDS_A_TEXT and _likely(errors, file):
             continue
         bad_rows, roles = BadRows(skip=True), columns_of(columns)
-        kind = task_kind(name, RowTask)
         request = ExampleFile(file, True, roles, kind.labels_in(options), bad_rows, options, label_names)
         try:
             examples = list(kind.read(request))

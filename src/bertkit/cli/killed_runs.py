@@ -1,6 +1,5 @@
 """Compare the weights of a run that is killed and resumed with those of an uninterrupted one."""
 
-import json
 import os
 import random
 import shutil
@@ -15,6 +14,7 @@ from typing import Any
 
 from bertkit.checkpoint.content_hash import file_sha256
 from bertkit.errors import TrainingError
+from bertkit.reports.recorded_run import logged_events
 
 _COMMAND = (sys.executable, "-m", "bertkit")
 
@@ -123,14 +123,7 @@ def _num_checkpoints(run: Path) -> int:
 
 
 def _events(run: Path) -> list[dict[str, Any]]:
-    """The complete lines of metrics.jsonl; a line may be incomplete while it is written, or after a kill."""
-    path, events = _file(run, "metrics.jsonl", "run"), []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            events.append(json.loads(line))
-        except ValueError:
-            continue
-    return events
+    return logged_events(_file(run, "metrics.jsonl", "run").parent)
 
 
 def _digest(run: Path) -> str:

@@ -1,6 +1,6 @@
 """Options shared by `bertkit pretrain` and `bertkit plan`: the corpus, the recipe and what it starts from."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,15 +8,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.output import Column, Device, Files, Values
 from bertkit.cli.task_options import given_options, settings_of
-from bertkit.errors import UsageError
-from bertkit.pretraining.recipe import (
-    ModelSettings,
-    Recipe,
-    RecipeSettings,
-    VocabularySettings,
-    read_recipe,
-    with_length,
-)
+from bertkit.pretraining.recipe import Recipe, RecipeSettings, read_recipe, with_length
 
 if TYPE_CHECKING:
     from bertkit.pretraining import Inputs
@@ -25,12 +17,6 @@ DEFAULT_RECIPE = "cpu-minutes"
 SettingsOfRecipe: Any = settings_of(
     RecipeSettings, defaults=read_recipe(DEFAULT_RECIPE).values(), without=("objective", "config")
 )
-_OF_NEW_MODELS = [
-    part.name
-    for part in (*fields(ModelSettings), *fields(VocabularySettings))
-    if part.name not in ("from_checkpoint", "add_words")
-]
-"""Settings without an effect on a checkpoint."""
 NO_SETTINGS = SettingsOfRecipe()
 
 
@@ -84,11 +70,6 @@ class RunOptions:
         length = {name: given.pop(name, None) for name in ("num_steps", "minutes")}
         changes = [*([] if self.objective is None else [f"objective.name={self.objective}"]), *(self.set or ())]
         recipe = read_recipe(self.recipe, changes).changed(**given)
-        names = {*given, *(name for change in changes for name in change.partition("=")[0].split(".")[:2])}
-        if recipe.model.from_checkpoint and (unused := [name for name in _OF_NEW_MODELS if name in names]):
-            raise UsageError(
-                f"{self.recipe} continues from a checkpoint, which has its own {', '.join(unused)}: omit what sets it"
-            )
         return with_length(recipe, **length, changes=[*changes, *(f"training.{name}" for name in given)])
 
     def inputs(self) -> "Inputs":

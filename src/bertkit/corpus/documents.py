@@ -168,7 +168,8 @@ def check_readable(num_sentences: int, num_skipped: int, first: str) -> None:
     """
     if num_skipped > num_sentences:
         raise DataError(
-            f"{num_skipped:,} of {num_sentences + num_skipped:,} rows and sentences cannot be read, the first: {first}"
+            f"{num_skipped:,} of {num_sentences + num_skipped:,} rows and sentences cannot be read, and no option "
+            f"skips more than half: correct or remove them; the first: {first}"
         )
 
 

@@ -1,5 +1,6 @@
 """Tokenize the sentences of one part of a file: the work of one thread when a shard is written."""
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,6 +18,12 @@ _FIRST_STATE, _FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3) 
 _MIX_A, _MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # from SplitMix64, so that all bits
 # matter
 
+_MARKUP = re.compile(
+    rb"<\|[A-Za-z_]{1,40}\|>"
+    rb"|</?(?:a|b|body|br|div|em|h[1-6]|head|html|i|img|li|ol|p|pre|script|span|strong|table|td|tr|ul)(?:\s[^<>]{0,500})?/?>",
+    re.IGNORECASE,
+)
+"""Marks of HTML, and of other models, such as <|endoftext|>."""
 _MOST_BYTES = 4  # of a character in UTF-8
 _ONE, _TWO, _THREE, _FOUR = (np.uint64(value) for value in (1, 2, 3, 4))  # unsigned, so that indices do not count from
 # the end
@@ -32,6 +39,7 @@ class PartTokens:
     starts_document: np.ndarray  # (S,) bool
     set_aside: list[SkippedRow]
     num_invalid: int  # runs of bytes that are not UTF-8
+    marked_up: np.ndarray  # int64 numbers of the documents with markup, in order; 0: that of the previous part
 
 
 def tokenize_part(part: Part, tokenizer: Tokenizer, dtype: np.dtype) -> PartTokens:
@@ -57,7 +65,13 @@ def tokenize_part(part: Part, tokenizer: Tokenizer, dtype: np.dtype) -> PartToke
         starts_document,
         [*part.set_aside, *invalid],
         int(num_invalid.sum()),
+        _marked_up(part, bounds, starts_document),
     )
+
+
+def _marked_up(part: Part, bounds: np.ndarray, starts_document: np.ndarray) -> np.ndarray:
+    found = np.array([mark.start() for mark in _MARKUP.finditer(part.data.data)], np.int64)
+    return np.unique(np.cumsum(starts_document)[np.searchsorted(bounds, found, "right") - 1]) if len(found) else found
 
 
 def hash_sentences(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -101,10 +101,12 @@ def write_shard(
         "num_set_aside": 0,
         "num_duplicates": 0,
         "num_forgotten": 0,  # sentences whose duplicates are not detected, see duplicates.py
+        "num_marked_up": 0,  # documents with HTML or marks of other models
         "sources": [source_of(path) for path in paths],
         "left_out": [str(path) for path in left_out],  # files in the folders with other extensions
         "progress": {
-            "source": 0, "position": 0, "line": 1, "document_is_open": False, "set_aside_bytes": 0, HELD_OUT: _NOTHING,
+            "source": 0, "position": 0, "line": 1, "document_is_open": False, "is_marked_up": False,
+            "set_aside_bytes": 0, HELD_OUT: _NOTHING,
         },
     }  # fmt: skip
     manifest = read_manifest(folder)
@@ -200,6 +202,11 @@ class _Writing:
         self._route(result, chosen, starts_document)
         if len(own) or documents[-1:].any():
             progress["document_is_open"] = len(own) > 0 and bool(own[-1] == documents[-1])
+        if len(documents):
+            known = progress["is_marked_up"] and 0 in result.marked_up
+            manifest["num_marked_up"] += len(result.marked_up) - known
+            was_marked_up = progress["is_marked_up"] and documents[-1] == 0
+            progress["is_marked_up"] = bool(was_marked_up or documents[-1] in result.marked_up)
         for one in result.set_aside:
             row = {"path": one.path, "line": one.line, "why": one.why.strip(" :"), "text": one.text}
             self._set_aside.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")

@@ -41,6 +41,7 @@ _KEYS = {
     "num_invalid",
     "num_duplicates",
     "num_forgotten",
+    "num_marked_up",
     "left_out",
     "settings",
     "sources",

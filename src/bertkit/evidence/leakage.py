@@ -1,17 +1,14 @@
 """Leakage: test texts that are also in the training data, exactly or nearly.
 
-Exact: equal after removing case, white space and punctuation. Near: the training text is among the nearest by the
+Exact: as `bertkit.tasks.same_texts`. Near: the training text is among the nearest by the
 cosine of the model's vectors, and both texts share most of their words. The second condition is needed because the
-vectors of a classifier are close together for all texts of a label. Symbols, such as emoji, and in scripts without
-spaces characters count as words.
+vectors of a classifier are close together for all texts of a label.
 """
 
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, dropwhile, pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,35 +18,12 @@ from bertkit.evidence.outcomes import Outcomes, excerpt
 from bertkit.inference import InferenceReport
 from bertkit.model import Model
 from bertkit.neighbors import Corpus
+from bertkit.tasks.same_texts import normalized_sides
 
 LEAST_COSINE = 0.9
 LEAST_SHARED = 0.9  # minimum share of common words (Dice 1945)
 _NUM_NEIGHBOURS = 10
 _NUM_SHOWN = 25
-_ASCII_WORDS = re.compile("[a-z0-9]+|[$+<=>^`|~]")
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
-"""Characters of Thai, Lao, Burmese and Khmer, and Japanese syllables: most words have several, without spaces between
-words."""
-
-
-class _Separated(dict[int, str]):
-    """Translation of characters before a text is split at spaces: punctuation and control characters become spaces;
-    ideographs and symbols, also those too new to have a category, separate words; letters, digits and their marks stay
-    together."""
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        category = unicodedata.category(character)
-        if category[0] in "PZ" or category in ("Cc", "Cf", "Cs"):
-            self[code] = " "
-        elif category[0] in "LMN" and "IDEOGRAPH" not in unicodedata.name(character, ""):
-            self[code] = character
-        else:
-            self[code] = f" {character} "
-        return self[code]
-
-
-_SEPARATED = _Separated()
 
 
 @dataclass(frozen=True)
@@ -137,41 +111,6 @@ def leakage_of(
 def whole_text(example: Any) -> str:
     """The text, or both texts of a pair joined."""
     return " ".join(filter(None, example.texts))
-
-
-def normalized_sides(example: Any) -> tuple[tuple[str, ...], ...]:
-    """The words of each text of an example: equal for examples of the same texts."""
-    return tuple(tuple(normalized_words(text)) for text in example.texts)
-
-
-def normalized_words(text: str) -> list[str]:
-    """The words of a text for comparison. Ideographs and symbols are words, and so are letter pairs in other scripts
-    without spaces, and all characters except white space in a text of punctuation only.
-
-    >>> normalized_words("  The CAT, the ﬁsh!")
-    ['the', 'cat', 'the', 'fish']
-    >>> normalized_words("C++ costs $5 ❤️")
-    ['c', '+', '+', 'costs', '$', '5', '❤']
-    >>> normalized_words("猫が二匹いる。")
-    ['猫', 'が', '二', '匹', 'いる']
-    >>> normalized_words("ที่นี่") == ["ที", "ี่", "่น", "นี", "ี่"]
-    True
-    """
-    if text.isascii():  # the same, ten times as fast
-        return _ASCII_WORDS.findall(text.lower()) or list("".join(text.split()))
-    text = unicodedata.normalize("NFKC", text).casefold()
-    words = []
-    for separated in text.translate(_SEPARATED).split():
-        word = "".join(dropwhile(_is_mark, separated))  # variation selectors of symbols
-        if len(word) > 2 and _UNSPACED.search(word):
-            words += map("".join, pairwise(word))
-        elif word:
-            words.append(word)
-    return words or list("".join(text.split()))
-
-
-def _is_mark(character: str) -> bool:
-    return unicodedata.category(character)[0] == "M"
 
 
 def shared_words(words: Sequence[str], others: Sequence[str]) -> float:

@@ -12,9 +12,10 @@ from typing import Any
 from bertkit.advice import Finding, good, note, rare_labels, spelled_alike, warning
 from bertkit.evidence.intervals import Measured, bootstrap_scores
 from bertkit.evidence.label_errors import LabelErrors, label_errors_of
-from bertkit.evidence.leakage import normalized_sides, whole_text
+from bertkit.evidence.leakage import whole_text
 from bertkit.evidence.outcomes import Outcomes, excerpt
 from bertkit.files.json_files import json_value
+from bertkit.tasks.same_texts import normalized_sides
 
 _IMBALANCE = 10  # ratio of rows between the most frequent and the rarest label
 _MANY_DUPLICATES = 0.01  # share of the rows

@@ -18,6 +18,7 @@ from bertkit.extraction.training_network import ExtractionLoss
 from bertkit.extraction.training_settings import ExtractionTrainingSettings
 from bertkit.files.lines import file_of
 from bertkit.tasks.examples import TaggedText
+from bertkit.tasks.same_texts import dev_in_training
 from bertkit.training import ExampleJob, Outcome, Trainer
 
 METRICS = ("f1", "precision", "recall")
@@ -56,6 +57,8 @@ class ExtractionTraining(ExampleJob):
         chosen = self.settings
         made = new_network(self.model, chosen) if saved is None else saved_network(saved, chosen.dropout)
         self._network, self._tokenizer = made
+        if saved is None and (sentence := dev_in_training(self.train, self.dev)):
+            self.log_line(sentence)
         config, settings = self._network.encoder.config, self._network.settings
         self._labels = labels_in([*self.train, *self.dev])
         data = ExtractionData(

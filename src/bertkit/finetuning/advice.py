@@ -8,10 +8,10 @@ from typing import Any
 
 from bertkit.advice import few_rows, got_worse, rare_labels, spelled_alike, still_falling
 from bertkit.errors import DataError
-from bertkit.evidence.leakage import normalized_sides, normalized_words
 from bertkit.finetuning.baselines import goodness, kind_of
-from bertkit.reports.recorded_run import logged_lines
+from bertkit.reports.recorded_run import logged_events
 from bertkit.tasks import JudgedTask, TextTask
+from bertkit.tasks.same_texts import dev_in_training
 from bertkit.tasks.texts import OfTexts
 from bertkit.training import Outcome
 
@@ -63,23 +63,9 @@ def _counts(task: TextTask, train: Sequence[Any]) -> Counter[str]:
     return Counter(name for one in train for name in (one.label if isinstance(one.label, tuple) else (one.label,)))
 
 
-def dev_in_training(train: Sequence[Any], dev: Sequence[Any]) -> str | None:
-    """A sentence on dev texts that are in training rows, up to case, white space and punctuation, if there are any."""
-    counts = Counter(map(normalized_sides, dev))
-    firsts = {sides[0] for sides in counts}  # compared first: other texts, such as contexts, can be long
-    candidates = (example for example in train if tuple(normalized_words(example.texts[0])) in firsts)
-    known = {sides for sides in map(normalized_sides, candidates) if sides in counts}
-    if not (number := sum(counts[sides] for sides in known)):
-        return None
-    return (
-        f"{number:,} of {len(dev):,} dev examples have the text of a training row, so scores on dev are too high: use "
-        "other rows"
-    )
-
-
 def on_rows(task: TextTask, train: Sequence[Any], dev: Sequence[Any]) -> Iterator[str]:
     """Advice on training and dev rows."""
-    for finding in (few_rows(len(train)), rare_labels(_counts(task, train))):
+    for finding in (few_rows(len(train)) if task.head else None, rare_labels(_counts(task, train))):
         if finding is not None:
             yield finding.line
     if sentence := spelled_alike(task.known_labels or ()):
@@ -88,16 +74,16 @@ def on_rows(task: TextTask, train: Sequence[Any], dev: Sequence[Any]) -> Iterato
         yield sentence
 
 
-def advice_on(outcome: Outcome, best_by: str, log: Path, *, has_gained: bool) -> Iterator[str]:
+def advice_on(outcome: Outcome, best_by: str, run: Path, *, has_gained: bool) -> Iterator[str]:
     """Advice on a finished run.
 
     Args:
-        log: the file of its events.
+        run: the folder of its events.
         has_gained: False if fine-tuning is no better than frozen features; then longer training is not advised.
     """
     if outcome.baselines:
         yield from not_above_baselines(best_by, outcome.metrics[best_by], outcome.baselines)
-    events = [event for _, event in logged_lines(log, [])]
+    events = logged_events(run)
     losses = [event["loss"] for event in events if event["event"] == "step"]
     saved = [event["loss"] for event in events if event["event"] == "checkpoint" and "loss" in event]
     sentence = got_worse(losses, saved[-1]) if outcome.best_step is None and losses and saved else None

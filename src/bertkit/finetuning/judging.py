@@ -101,12 +101,16 @@ def shown(metric: str, metrics: Mapping[str, float]) -> str:
     return f"{100 * value:.1f} % {metric}" if metric_of(metric).is_share else f"{value:.3f} {metric}"
 
 
-def frozen_line(model: Model, fitted: FittedHead, judged: Judged | None, examples: str, metric: str) -> str:
+def frozen_line(
+    model: Model, fitted: FittedHead, judged: Judged | None, dev_named: str, metric: str, num_train: int
+) -> str:
     """The first log line of a run: the quality of frozen features."""
     if judged is not None:
-        score = f"{shown(metric, judged.metrics)} on {examples}"
+        score = f"{shown(metric, judged.metrics)} on {dev_named}"
     elif fitted.metrics:
-        score = f"{shown(metric, fitted.metrics)} in cross-validation on {fitted.num_held_out} training examples"
+        of_all = "" if fitted.num_held_out == num_train else f" of the {num_train:,}"
+        held_out = f"{fitted.num_held_out:,}{of_all} training examples"
+        score = f"{shown(metric, fitted.metrics)} in cross-validation on {held_out}"
     else:
         score = "quality unknown without dev examples"
     origin = f"C={fitted.inverse_penalty:g}" if fitted.num_examples else "kept"

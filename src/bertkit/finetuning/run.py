@@ -111,7 +111,10 @@ class Finetuning(ExampleJob):
         best_by = self._best_by(model.trained.task)
         check_frozen_layers(model, self.settings.frozen_layers)
         model.network.to(resolve_device(self.device))
+        has_begun = saved is not None or bool(self.head_cache)
         frozen = self._frozen = self._fitted_start(model if saved is None else None)
+        for sentence in on_rows(model.trained.task, self.train, self.dev) if not has_begun else ():
+            self.log_line(f"note: {sentence}")
         if self.trains:
             choose_what_learns(model, self.settings, saved)
         if saved is not None:
@@ -154,7 +157,7 @@ class Finetuning(ExampleJob):
         outcome = super().finish(outcome)
         if self.ranks.is_first and self.compare:
             best_by, has_gained = self._best_by(self._opened.trained.task), self._has_gained
-            for sentence in advice_on(outcome, best_by, self.folder / "metrics.jsonl", has_gained=has_gained):
+            for sentence in advice_on(outcome, best_by, self.folder, has_gained=has_gained):
                 self.log_line(f"note: {sentence}")
             self.log_line(comparison(best_by, outcome.metrics, outcome.baselines))
         return outcome
@@ -193,9 +196,8 @@ class Finetuning(ExampleJob):
             self.head_cache |= {"weights": weights, "provenance": dict(model.checkpoint.provenance), "judged": judged}
         if new_model is not None:
             self._share_head(model)
-            self.log_line(frozen_line(model, fitted, judged, self._dev_named, self._best_by(model.trained.task)))
-            for sentence in on_rows(model.trained.task, self.train, self.dev):
-                self.log_line(f"note: {sentence}")
+            best_by = self._best_by(model.trained.task)
+            self.log_line(frozen_line(model, fitted, judged, self._dev_named, best_by, len(self.train)))
         return judged
 
     def _share_head(self, model: Model) -> None:
@@ -213,7 +215,7 @@ class Finetuning(ExampleJob):
             default = self.frozen(self.train, self.dev)
         frozen = frozen or default
         if not has_gained:
-            self.log_line(NO_GAIN)
+            self.log_line(NO_GAIN if frozen is not None else "training gained nothing: the initial weights are kept")
         elif frozen is not None and (gain := gain_of(judged, frozen, self.dev, best_by)) is not None:
             self.log_line(gain_sentence(best_by, gain, self._dev_named))
             has_gained = gain.high >= 0

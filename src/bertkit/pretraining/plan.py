@@ -4,7 +4,6 @@ The corpus is read once, and a sample of its text is trained on for some seconds
 Speed, memory and file sizes are those of this trial; numbers of tokens are scaled by characters.
 """
 
-import json
 import resource
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from bertkit.pretraining.network import TrainedModels, new_network, resolve_size
 from bertkit.pretraining.recipe import Recipe
 from bertkit.pretraining.run import HELD_OUT_SEQUENCES, Inputs, Pretraining
 from bertkit.pretraining.text import check_texts
+from bertkit.reports.recorded_run import logged_events
 from bertkit.training import EVALUATIONS, SHARE_OF_TIME, checkpoints, evaluate
 
 _SAMPLE_CHARACTERS, _BLOCK_CHARACTERS = 2_000_000, 10_000
@@ -213,7 +213,7 @@ def _try(trial: Recipe, inputs: Inputs, sample: Path, run: Path, device: str, se
         device=device,
     )
     trained.start(resume=False, should_stop=should_stop)
-    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    events = logged_events(run)
     steps = [event for event in events if event["event"] == "step"]
     middle, last = steps[(len(steps) - 1) // 2], steps[-1]  # the first steps compile kernels
     folder = checkpoints(run)[-1] / "model"

@@ -1,10 +1,10 @@
 """Pre-training recipes: complete, named configurations of a run, as TOML files."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from bertkit.corpus.documents import TextLayoutSetting
 from bertkit.errors import UsageError
@@ -109,6 +109,25 @@ class RecipeSettings(Settings):
     data: DataSettings = DataSettings()
     objective: Objective = field(default_factory=MaskedLM)
 
+    def changed(self, **values: Any) -> Self:
+        """As `Settings.changed`; raises a UsageError for settings of a new model, too, if this is for a checkpoint."""
+        made = super().changed(**values)
+        if made.model.from_checkpoint:
+            _check_unused(values)
+        return made
+
+
+OF_NEW_MODELS = {
+    section: {part.name for part in fields(kind)} - {"from_checkpoint", "add_words"}
+    for section, kind in (("model", ModelSettings), ("vocabulary", VocabularySettings))
+}
+"""Settings without an effect on a checkpoint, by section."""
+
+
+def _check_unused(names: Iterable[str], where: str = "") -> None:
+    if unused := [name for name in names if any(name in section for section in OF_NEW_MODELS.values())]:
+        raise UsageError(f"{where}the checkpoint to continue from has its own {', '.join(unused)}: omit what sets it")
+
 
 @dataclass(frozen=True)
 class Recipe(RecipeSettings):
@@ -141,10 +160,17 @@ def read_recipe(recipe: str | Path, changes: Sequence[str] = ()) -> Recipe:
     if not path.is_file():
         raise UsageError(f"recipe {str(recipe)!r}: expected one of {', '.join(RECIPES)}, or a TOML file")
     content = read_toml(path)
-    kinds = ("objective.name=", *(f"training.{name}=" for name in TrainingSettings().choices()))
+    kinds = (
+        "objective.name=",
+        "model.from_checkpoint=",
+        *(f"training.{name}=" for name in TrainingSettings().choices()),
+    )
     for change in sorted(changes, key=lambda change: not change.startswith(kinds)):
         _change(content, change)
-    return recipe_of(content, str(path))
+    made = recipe_of(content, str(path))
+    if made.model.from_checkpoint:
+        _check_unused((name for section in OF_NEW_MODELS for name in content.get(section, {})), f"{recipe}: ")
+    return made
 
 
 def recipe_of(content: dict[str, Any], where: str) -> Recipe:
@@ -233,6 +259,10 @@ def _change(content: dict[str, Any], change: str) -> None:
     if (section, setting) == ("objective", "name"):  # keeps the settings that both objectives have
         names = {part.name for part in fields(_objective_class(parsed))}
         content[section] = table = {name: table[name] for name in table.keys() & names}
+    if (section, setting, parsed) == ("model", "from_checkpoint", True):
+        for name, unused in OF_NEW_MODELS.items():
+            content[name] = {key: value for key, value in content.get(name, {}).items() if key not in unused}
+        table = content[section]
     choice = TrainingSettings().choices().get(setting) if section == "training" else None
     if choice is not None and str(parsed) in choice.kinds():
         own = choice.kinds()[parsed]().values().keys()

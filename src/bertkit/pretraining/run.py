@@ -4,7 +4,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from bertkit.pretraining.text import (
     texts_of,
     write_shards,
 )
+from bertkit.reports.recorded_run import logged_events
 from bertkit.tasks import Task
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.vocabulary import SpecialTokens
@@ -310,9 +311,8 @@ class Pretraining(Job):
         Raises:
             DataError: it has another text.
         """
-        log, start = self.out / "metrics.jsonl", dict[str, Any]()
-        with suppress(OSError, ValueError), open(log, "rb") as file:
-            start = json.loads(file.readline())
+        begun = [one for one in logged_events(self.out) if one["event"] == "start" and not one.get("resumed")]
+        start = begun[-1] if begun else {}
         for name, facts in self._corpus_facts.items():
             before = start.get(name) or facts
             if any(facts[key] != before[key] for key in ("num_documents", "num_tokens", "unigram_entropy")):

@@ -13,7 +13,8 @@ from bertkit.errors import UsageError
 from bertkit.pretraining.recipe import DataSettings, VocabularySettings
 from bertkit.tokenizer import Tokenizer, train_vocabulary
 
-_MUCH_UNKNOWN = 0.01
+_MUCH_UNKNOWN = 0.01  # of the tokens
+_MUCH_MARKED_UP = 0.01  # of the documents: a text about markup has some
 
 
 def check_texts(
@@ -90,8 +91,8 @@ def write_shards(
 
 
 def text_not_used(shard: TokenShard, folder: Path, tokenizer: Tokenizer) -> str:
-    """One line on text of the sources that was skipped, is duplicate, or is unknown to the vocabulary; "" if there is
-    none."""
+    """One line on text of the sources that was skipped, is duplicate, holds markup, or is unknown to the vocabulary; ""
+    if there is none."""
     manifest, parts = shard.manifest, []
     if number := manifest["num_set_aside"]:
         parts.append(f"rows and sentences that could not be read: {number:,}, see {folder / 'set_aside.jsonl'}")
@@ -104,6 +105,11 @@ def text_not_used(shard: TokenShard, folder: Path, tokenizer: Tokenizer) -> str:
         )
     if number := manifest["num_forgotten"]:
         parts.append(f"sentences whose duplicates are not detected: {number:,}")
+    if (number := manifest["num_marked_up"]) > _MUCH_MARKED_UP * manifest["num_documents"]:
+        parts.append(
+            f"documents with tags of HTML or marks such as <|endoftext|>: {number:,}, trained on as text; to avoid it, "
+            "remove them from the files, and divide documents by empty lines (layout lines) or into rows of jsonl"
+        )
     vocabulary = tokenizer.vocabulary
     unk = vocabulary.special.unk
     if unk in vocabulary:

@@ -142,6 +142,16 @@ def read_run(folder: Path) -> TrainingRun:
     )
 
 
+def logged_events(run: Path) -> list[dict[str, Any]]:
+    """The events in the metrics.jsonl of a folder, without a line cut off by a kill; none if there is no such file.
+
+    Raises:
+        DataError: as `logged_lines`.
+    """
+    metrics = run / "metrics.jsonl"
+    return [event for _, event in logged_lines(metrics, [])] if metrics.is_file() else []
+
+
 def logged_lines(metrics: Path, remarks: list[str]) -> list[tuple[int, dict[str, Any]]]:
     """Line numbers and objects of a metrics.jsonl. A line cut off by a kill is the last one, or precedes the next
     start: it is left out, with a remark.

@@ -18,6 +18,7 @@ from bertkit.sequence_training.metrics import require_sacrebleu, sequence_metric
 from bertkit.sequence_training.settings import OF_NEW_MODELS, SequenceSettings
 from bertkit.tasks import GenerativeTask, SequenceExample, task_kind
 from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.same_texts import dev_in_training
 from bertkit.training import ExampleJob, Outcome, Trainer, evaluate
 
 _DEV_PARTS = 4_096  # tokens of a part of the dev examples
@@ -55,12 +56,8 @@ class SequenceTraining(ExampleJob):
     def open(self, saved: Path | None) -> Trainer:
         if saved is None:
             generator = initial_model(task_kind(self.task, GenerativeTask), self.model, self.train, self.settings)
-            trained = {(example.source, example.target) for example in self.train}
-            if number := sum((example.source, example.target) in trained for example in self.dev):
-                self.log_line(
-                    f"{number:,} of {len(self.dev):,} dev examples are also training examples, so scores on dev are "
-                    "too high: use other rows"
-                )
+            if sentence := dev_in_training(self.train, self.dev):
+                self.log_line(sentence)
         else:
             generator = load_generator(saved)
         self._opened = generator

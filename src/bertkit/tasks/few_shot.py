@@ -87,6 +87,7 @@ class FewShotClassification(SequenceClassification):
     afterwards."""
 
     name: ClassVar[str] = "few-shot-classification"
+    guess_rank: ClassVar[int | None] = None
     head: ClassVar[str] = "vector_classification"
 
     options: ClassVar[Mapping[str, Option]] = {}

@@ -43,6 +43,7 @@ class MultipleChoice(OnSentenceVectors):
     """One of C choices."""
 
     name: ClassVar[str] = "multiple-choice"
+    guess_rank: ClassVar[int | None] = 1
     head: ClassVar[str] = "multiple_choice"
     of_tokens: ClassVar[bool] = False
     example_type: ClassVar[type] = ChoiceQuestion

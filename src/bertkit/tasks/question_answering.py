@@ -85,6 +85,7 @@ class QuestionAnswering(TextTask):
     num_candidates: _Number = 20
 
     name: ClassVar[str] = "question-answering"
+    guess_rank: ClassVar[int | None] = 1
     head: ClassVar[str] = "question_answering"
     of_tokens: ClassVar[bool] = True
     example_type: ClassVar[type] = Question

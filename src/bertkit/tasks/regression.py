@@ -122,6 +122,7 @@ class Regression(_OneNumber):
     """A real number for each text."""
 
     name: ClassVar[str] = "regression"
+    guess_rank: ClassVar[int | None] = 2
     label_kind: ClassVar[LabelKind] = "number"
 
     @classmethod

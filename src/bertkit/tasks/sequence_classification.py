@@ -97,7 +97,7 @@ class _Classification(OfTexts, Weighted):
                 example,
                 f"no other example has the label {name!r}"
                 + (f"; did you mean {other!r}" if (other := others[name.casefold()]) != name else "")
-                + ": add examples of it, or remove this one; in cross-validation stratify the folds, and choose more",
+                + ": add examples, or skip it (skip_bad); in cross-validation stratify the folds, and choose more",
             )
             for example, name in alone.values()
         ]
@@ -130,6 +130,7 @@ class SequenceClassification(OneOfClasses, _Classification):
     """One label of C for each text."""
 
     name: ClassVar[str] = "sequence-classification"
+    guess_rank: ClassVar[int | None] = 2
     label_kind: ClassVar[LabelKind] = "class"
     probability_function: ClassVar[str | None] = "softmax"
     best_by: ClassVar[str] = "accuracy"
@@ -198,6 +199,7 @@ class MultiLabelClassification(_Classification):
     thresholds: Probabilities = ()  # minimum probability of each predicted label; (): 0.5  # pyrefly: ignore
 
     name: ClassVar[str] = "multi-label-classification"
+    guess_rank: ClassVar[int | None] = 2
     label_kind: ClassVar[LabelKind] = "set"
     probability_function: ClassVar[str | None] = "sigmoid"
     best_by: ClassVar[str] = "micro_f1"

@@ -81,6 +81,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
     words: Words = "punctuation"  # rule for splitting texts into words
 
     name: ClassVar[str] = "token-classification"
+    guess_rank: ClassVar[int | None] = 2
     head: ClassVar[str] = "token_classification"
     of_tokens: ClassVar[bool] = True
     example_type: ClassVar[type] = TaggedText
@@ -127,9 +128,12 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
     @classmethod
     def contradiction(cls, examples: Sequence[TaggedText]) -> str:
-        """See `RowTask.contradiction`: a text, in which most words would have different tags."""
+        """See `RowTask.contradiction`: a text, in which most words would have different tags, or all the same one."""
         num_tags = len({tag for example in examples for tag in example.labels})
         num_words = sum(len(example.words or ()) for example in examples)
+        tags = {tag for example in examples for tag in example.tags or ()}
+        if len(tags) == 1 and "O" not in tags and num_words > _FEW_TAGS:
+            return f"the same tag, {tags.pop()!r}, for all {num_words:,} words in its last column"
         is_text = num_tags > max(_FEW_TAGS, num_words / 2)
         return f"{num_tags:,} different tags for {num_words:,} words in its last column" if is_text else ""
 

@@ -6,6 +6,7 @@ import platform
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from tqdm import tqdm
 from bertkit.device import cpu_name
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import json_value, member, numbers, read_json, write_json
-from bertkit.files.whole_files import check_folder_writable
+from bertkit.files.whole_files import check_folder_writable, only_writer
 from bertkit.tasks import metric_of
 from bertkit.training.feed import Feed
 from bertkit.training.metrics_log import MetricsLog
@@ -160,15 +161,19 @@ def run_job(job: Job, *, resume: bool = False, should_stop: Callable[[], bool] =
 
     Raises:
         UsageError: invalid settings; ranks with other settings or data; ``out`` cannot be written, or has other files
-            or another run, or this one and ``resume`` is false.
+            or another run, or this one and ``resume`` is false, or another process trains it.
         DataError: unusable input.
         TrainingError: a loss that is not a number (NonFiniteError), a full disk, a checkpoint that cannot be written.
     """
-    with naming_full_disk(job.out):
-        return _run(job, resume, should_stop)
+    with naming_full_disk(job.out), ExitStack() as at_end:
+        return _run(job, resume, should_stop, at_end)
 
 
-def _run(job: Job, resume: bool, should_stop: Callable[[], bool]) -> Outcome:
+def _run(job: Job, resume: bool, should_stop: Callable[[], bool], at_end: ExitStack) -> Outcome:
+    def claim() -> None:
+        job.claim(resume=resume)
+        at_end.enter_context(only_writer(job.folder))
+
     check_folder_writable(job.out)
     job.ranks.check_batch_size(job.batch_size)
     if not job.ranks.is_first:
@@ -180,7 +185,7 @@ def _run(job: Job, resume: bool, should_stop: Callable[[], bool]) -> Outcome:
     job.ranks.wait()
     if is_there or job.prepares_folder:
         if job.ranks.is_first:
-            job.claim(resume=resume)
+            claim()
         job.ranks.wait()
     if (outcome := job.finished()) is not None:
         job.log_line(f"{job.out} is finished already")
@@ -189,7 +194,7 @@ def _run(job: Job, resume: bool, should_stop: Callable[[], bool]) -> Outcome:
     trainer = job.open(saved[-1] / "model" if saved else None)
     trainer.should_stop, job.state = should_stop, trainer.state
     if job.ranks.is_first and not (is_there or job.prepares_folder):
-        job.claim(resume=resume)  # only now, after all checks of the input
+        claim()  # only now, after all checks of the input
 
     def has_results() -> bool:
         return job.prepares_folder or not job.ranks.is_first or bool(

@@ -16,7 +16,7 @@ from bertkit.tokenizer.encoding import Span
 CONLL_ROLES = ("word", "tag")
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
-_DOCUMENT_START = "-DOCSTART-"
+DOCUMENT_START = "-DOCSTART-"
 _HEADER = {"word", "words", "token", "tokens", "form", "tag", "tags", "label", "labels", "ner", "ner_tag", "pos"}
 
 
@@ -106,7 +106,7 @@ def _layout(
             with_hash.append(line.text)
             if "global.columns" in line.text:
                 names, is_conllu = tuple(line.text.partition("=")[2].lower().split()), True
-        elif line.text.strip() and not line.text.startswith(_DOCUMENT_START):
+        elif line.text.strip() and not line.text.startswith(DOCUMENT_START):
             fields = _fields(line.text)
             first = first or fields
             tags.add(fields[-1].strip())
@@ -161,7 +161,7 @@ def _blocks(lines: Iterable[Line], layout: _Layout) -> Iterator[list[Line]]:
             block = []
         elif line.text.startswith("#") and layout.is_comment(line.text):
             continue
-        elif not line.text.startswith(_DOCUMENT_START):
+        elif not line.text.startswith(DOCUMENT_START):
             block.append(line)
     if block:
         yield block

@@ -7,6 +7,7 @@ all tags. They are converted to BIO, BIOES, IO, names or plain labels.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from bertkit.files.labeled_tables import (
 from bertkit.files.lines import Line, open_lines
 from bertkit.files.tables import Row
 from bertkit.tasks.examples import TaggedText
-from bertkit.tasks.reading.conll import Item, conll_items
+from bertkit.tasks.reading.conll import DOCUMENT_START, Item, conll_items
 from bertkit.tasks.reading.formats import format_of, open_rows
 from bertkit.tasks.reading.formats.format import TABLES, Sample
 from bertkit.tasks.reading.labels import items_in
@@ -57,6 +58,7 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "tags": ("tags", "ner_tags", "pos_tags", "chunk_tags", "labels"),
 }
 _SHOWN = 8  # names in a note
+_SAMPLE_LINES = 1_000
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,9 @@ def read_tagged(
     """Read the texts of a file with words and tags, one at a time; words of CoNLL files are joined by spaces.
 
     Args:
-        path: .jsonl and .parquet; .conllu; any other is a CoNLL file, but without labels a .txt file that has no
-            ".conll" in its name, and "-", standard input, hold a text on each line, and .csv files, and .tsv files
-            that name one, have a column of texts.
+        path: .jsonl and .parquet; .conllu; any other is a CoNLL file, but without labels a .txt file that has neither
+            tags of entities nor ".conll" in its name, and "-", standard input, hold a text on each line, and .csv
+            files, and .tsv files that name one, have a column of texts.
         labeled: False: no tags are read, and words only where they are given.
         columns: of a CoNLL file the numbers, from 1, of "word" (the first) and "tag" (the last); of CoNLL-U the name
             of the column "tag" (upos); of a jsonl file the keys of "text" and "spans", or of "words" and "tags"; of
@@ -204,7 +206,7 @@ class _Source:
 
 def _items(source: _Source) -> Iterator[Item]:
     path, labeled, columns, suffix = source.path, source.labeled, source.columns, extension(source.path)
-    if not labeled and (str(path) == "-" or (suffix == ".txt" and ".conll" not in Path(path).suffixes)):
+    if not labeled and (str(path) == "-" or (suffix == ".txt" and not _is_conll(source))):
         with open_lines(path) as lines:
             for row in map(text_row, lines):
                 if "\t" in row.values["text"]:
@@ -228,6 +230,21 @@ def _items(source: _Source) -> Iterator[Item]:
     else:
         for item in conll_items(path, labeled, columns, source.note):
             yield item if item.tags is None or source.class_names is None else _named(item, source.class_names)
+
+
+def _is_conll(source: _Source) -> bool:
+    """Whether a txt file without labels to read is CoNLL: by its name, the columns of the caller, or tags of entities
+    at the ends of its first lines, of which it then has as many fields in each."""
+    if ".conll" in Path(source.path).suffixes or source.columns:
+        return True
+    with open_lines(source.path) as lines:
+        rows = [line.text.split() for line in islice(lines, _SAMPLE_LINES)]
+    rows = [fields for fields in rows if fields and fields[0] != DOCUMENT_START]
+    tags = Counter(fields[-1] for fields in rows)
+    if len({len(fields) for fields in rows}) != 1 or len(rows[0]) < 2 or "O" not in tags or not guess_notation(tags):
+        return False
+    source.note("read as CoNLL, with a tag at the end of each line")
+    return True
 
 
 def _has_text(path: str | Path, columns: Mapping[str, str]) -> bool:

@@ -51,6 +51,7 @@ class Similarity(OfTextSets):
     guide: str = ""  # name of the model that detects false negatives
 
     name: ClassVar[str] = "similarity"
+    guess_rank: ClassVar[int | None] = 3
     head: ClassVar[str] = ""
     files: ClassVar[str] = (
         "Texts that belong together, or pairs with scores: csv, tsv, jsonl, parquet or txt. Several files are separate "
