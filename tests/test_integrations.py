@@ -151,7 +151,7 @@ def test_langchain_store_says_what_it_expects(tmp_path: Path) -> None:
     store.store.close()
 
 
-def test_langchain_retriever_and_reranker(index: Index) -> None:
+def test_langchain_retriever_and_reranker(index: Index, tmp_path: Path) -> None:
     matches = langchain.BertkitRetriever(index=index, k=2).invoke("zebra")
     assert matches[0].page_content == "A zebra came by."
     assert matches[0].metadata == {"kind": "b", "document": "b", "start": 0, "end": 16, "lines": [1, 1]}
@@ -164,6 +164,15 @@ def test_langchain_retriever_and_reranker(index: Index) -> None:
     assert [one.metadata["n"] for one in ranked] == (-scores).argsort()[:2].tolist()
     assert ranked[0].metadata["relevance_score"] == pytest.approx(float(scores.max()))
     assert langchain.BertkitReranker(model=model).compress_documents([], "joy") == []
+    model.save(tmp_path / "reranker")
+    for name in (tmp_path / "reranker", str(tmp_path / "reranker")):
+        assert langchain.BertkitReranker(model=name, top_n=2).compress_documents(documents, "joy") == ranked
+    index.close()
+    assert langchain.BertkitRetriever(index=index.store.folder, k=2).invoke("zebra") == matches
+    with pytest.raises(ValueError, match=r"the model is int \(5\): expected a Model"):
+        langchain.BertkitReranker(model=5)
+    with pytest.raises(ValueError, match=r"the index is int \(5\): expected an Index, or its folder"):
+        langchain.BertkitRetriever(index=5)
 
 
 def test_llama_index(index: Index, encoder: Path) -> None:

@@ -11,13 +11,31 @@ import torch
 from random_models import our_model
 
 import bertkit
-from bertkit import Batch, Features, Index, Model, StaticEncoder, Tokenizer, collate, export_model, find_clusters
+from bertkit import (
+    Batch,
+    Features,
+    Index,
+    Model,
+    StaticEncoder,
+    Tokenizer,
+    collate,
+    export_model,
+    find_clusters,
+    inspection,
+)
 from bertkit.device import resolve_device
 from bertkit.errors import UsageError
+from bertkit.evidence.minimal_pairs import score_minimal_pairs
+from bertkit.evidence.promises import promise
+from bertkit.evidence.retrieval import rerank
+from bertkit.generation import Causal
 from bertkit.inspection import inspect_contexts, inspect_heads, inspect_map, inspect_next_sentence
 from bertkit.inspection.senses import find_senses
+from bertkit.mining import MiningOptions, mine_negatives
 from bertkit.redaction import Key, Redactor
 from bertkit.search import VectorStore
+from bertkit.words.extraction import extract
+from bertkit.words.opening import input_embeddings
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat"]
 TOKENIZER = Tokenizer.from_vocab(WORDS)
@@ -74,23 +92,62 @@ def test_other_forms_of_ids_and_texts_are_read() -> None:
         (lambda: Key().write(None), f"the file to write is NoneType {NOT_A_PATH}"),
         (lambda: bertkit.SequenceClassifier.load(None), f"the directory is NoneType {NOT_A_PATH}"),
         (lambda: Features(5).fit(["a"]), r"the model's name is int \(5\): expected a str or a path"),
-        (lambda: find_clusters(["a", None], IDENTITY), r"find_clusters: text 1 is NoneType \(None\): expected str"),
+        (lambda: find_clusters(["a", None], IDENTITY), r"text 1 is NoneType \(None\): expected str"),
         (lambda: find_clusters(["a"], None), r"expected vectors \(num_texts, embedding_dim\), got shape \(\)"),
         (lambda: Redactor(tagger="my-tagger"), r"tagger is str \('my-tagger'\): expected a"),
         (lambda: Redactor(key="my.key"), r"key is str: expected a Key, such as Key.read\(file\)"),
         (lambda: list(Redactor().redact_stream([b"a@b.org"])), r"a stream of text has bytes \(b'a@b.org'\)"),
         (lambda: list(Redactor().redact_stream(b"a@b.org")), "a stream of text has int"),
         (lambda: list(Key().restore(None)), r"a stream of text has NoneType \(None\): expected pieces of str"),
-        (
-            lambda: export_model("my-model", "out"),
-            r"the model is str \('my-model'\): expected a Model, as of bertkit.load",
-        ),
-        (lambda: bertkit.gather_evidence("my-model", []), r"the model is str \('my-model'\): expected a Model"),
     ],
 )
 def test_wrong_types_are_refused(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         call()
+
+
+TAKE_A_MODEL: list[Callable[[Any], Any]] = [
+    lambda name: export_model(name, "out"),
+    lambda name: bertkit.gather_evidence(name, []),
+    lambda name: inspection.inspect_attention(name, "a"),
+    lambda name: inspection.inspect_contexts(name, "a", ["a"]),
+    lambda name: inspection.inspect_contrast(name, ("a", "a"), "a", []),
+    lambda name: inspection.inspect_difference(name, name, ["a"]),
+    lambda name: inspection.inspect_fill(name, "[MASK]"),
+    lambda name: inspection.inspect_heads(name, ["a"]),
+    lambda name: inspection.inspect_input(name, "a"),
+    lambda name: inspection.inspect_lens(name, "a"),
+    lambda name: inspection.inspect_map(name, ["a"]),
+    lambda name: inspection.inspect_next_sentence(name, ["a", "a"]),
+    lambda name: inspection.inspect_probes(name, [], [], label="tags"),
+    lambda name: inspection.inspect_similarity(name, "a", "a"),
+    lambda name: inspection.inspect_structure(name, [], []),
+    lambda name: inspection.inspect_surprise(name, "a"),
+    lambda name: inspection.inspect_why(name, "a"),
+    lambda name: inspection.inspect_all(name, "a"),
+    lambda name: inspection.write_folder(name, "a", "out"),
+    lambda name: find_senses(name, "a", ["a"]),
+    lambda name: score_minimal_pairs(name, []),
+    lambda name: promise(name, [], "error", 0.1),
+    lambda name: rerank(name, None, {}),
+    lambda name: list(mine_negatives(name, [], MiningOptions())),
+    lambda name: extract(name),
+    lambda name: input_embeddings(name),
+    lambda name: Causal(name),
+]
+
+
+@pytest.mark.parametrize("call", TAKE_A_MODEL)
+def test_the_name_of_a_model_is_refused_where_a_model_is_expected(call: Callable[[Any], Any]) -> None:
+    with pytest.raises(UsageError, match=r"model is str \('my-model'\): expected a Model, as of bertkit.load"):
+        call("my-model")
+
+
+def test_every_view_is_asked_for_a_model() -> None:
+    """So that a new one does not do without."""
+    names = {name for call in TAKE_A_MODEL for name in call.__code__.co_names}
+    views = {name for name in dir(inspection) if name.startswith("inspect_")}
+    assert len(views) > 10 and views <= names
 
 
 def test_columns_and_generators_are_lists_of_texts(model: Model) -> None:

@@ -10,6 +10,7 @@ import operator
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -124,14 +125,28 @@ def checked_path(name: str, value: object) -> Path:
     return Path(value)
 
 
+def check_collection(name: str, values: object) -> None:
+    """Check that an argument can be iterated over, value by value: a DataFrame or dict has the names of its columns,
+    and bytes have numbers.
+
+    Raises:
+        UsageError: a table, bytes, or no collection.
+    """
+    if hasattr(values, "columns") or isinstance(values, Mapping):
+        raise UsageError(f"expected {name}, got a {type(values).__name__}: pass one of its columns")
+    if isinstance(values, bytes | bytearray) or not hasattr(values, "__iter__") or getattr(values, "ndim", 1) == 0:
+        raise UsageError(f"expected {name}, got {values!r:.40}: pass a str, or several, such as a list of them")
+
+
 def check_several(name: str, values: object) -> None:
     """Check an argument that takes several texts or names.
 
     Raises:
-        UsageError: one str, whose characters would be taken for them.
+        UsageError: one str, whose characters would be taken for them, or what `check_collection` refuses.
     """
     if isinstance(values, str):
         raise UsageError(f"{name} is a str ({values!r:.40}): expected several, such as [{values!r:.40}]")
+    check_collection(name, values)
 
 
 def check_above_zero(config: object, *names: str) -> None:

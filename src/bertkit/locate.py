@@ -108,6 +108,11 @@ def lasting_name(name: str | Path) -> str:
     return os.path.abspath(path) if os.path.exists(path) else str(name)
 
 
+def was_moved(name: str) -> bool:
+    """Whether a name of `lasting_name` is of a folder or file that is no longer there."""
+    return os.path.isabs(name) and not os.path.exists(name)
+
+
 def hub_name(name: str | Path) -> str | None:
     """The name of a model on the hub; None for a folder, or another form of name."""
     if Path(expanduser(name)).is_dir():

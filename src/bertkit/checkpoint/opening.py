@@ -68,7 +68,7 @@ def open_checkpoint(
         MissingHeadError: a head in ``heads`` is neither stored nor in ``new``.
         UsageError: an unknown head, or a str instead of several names.
     """
-    check_several("heads", heads)
+    check_several("heads", () if heads is None else heads)
     check_several("new", new)
     check_several("ignore_tensors", ignore_tensors)
     check_several("ignore_config_keys", ignore_config_keys)

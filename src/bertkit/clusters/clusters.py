@@ -10,6 +10,7 @@ from bertkit.clusters.names import class_words
 from bertkit.errors import DataError, UsageError, required
 from bertkit.neighbors import communities, duplicate_groups
 from bertkit.tokenizer.tokenizer import listed_texts
+from bertkit.tokenizer.wordpiece import explain_bad_text
 
 _NUM_TYPICAL = 3
 _NUM_WORDS = 4
@@ -120,9 +121,7 @@ def find_clusters(
     texts, vectors = listed_texts(texts), np.asarray(vectors)
     if vectors.ndim != 2:
         raise UsageError(f"find_clusters: expected vectors (num_texts, embedding_dim), got shape {vectors.shape}")
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise UsageError(f"find_clusters: text {number} is {type(text).__name__} ({text!r:.40}): expected str")
+    explain_bad_text(texts, 0)
     if len(texts) != len(vectors):
         raise UsageError(
             f"find_clusters: {len(texts)} texts and {len(vectors)} vectors; expected one vector for each text"

@@ -15,7 +15,7 @@ from bertkit.errors import UsageError
 from bertkit.inference import InferenceReport
 from bertkit.inspection.contextual import cosines, first_occurrence, token_states, word_spans, word_states
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Line, Markup, data, line_chart, paragraph, section, table
 from bertkit.tokenizer.encoding import Encoding, Span
 from bertkit.words import StaticEncoder
@@ -125,6 +125,7 @@ def inspect_contrast(
         UsageError: a text without the word, a word without tokens or a static vector, fewer than three baseline
             texts, or none with a word.
     """
+    check_model(model)
     spans = [_span_of(word, text) for text in texts]
     others = [text for text in baseline if text.strip() and text not in texts]
     lengths = model.tokenizer.encode_batch(others, with_offsets=False).seqlens if others else ()

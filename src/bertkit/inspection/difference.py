@@ -11,7 +11,7 @@ import numpy as np
 
 from bertkit.errors import UsageError
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Line, Markup, findings, heat_map, line_chart, paragraph, section, table
 
 
@@ -78,6 +78,8 @@ def inspect_difference(
         OverLengthError: a text has more tokens than a model accepts.
         UsageError: no texts, or models whose tokenizers differ on them.
     """
+    check_model(first, "the first model")
+    check_model(second, "the second model")
     if not texts:
         raise UsageError("no texts: expected at least one")
     is_same_shape = _shapes(first) == _shapes(second)

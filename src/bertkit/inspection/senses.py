@@ -10,7 +10,7 @@ import numpy as np
 
 from bertkit.errors import OverLengthError, UsageError
 from bertkit.inspection.contextual import first_occurrence, word_vectors
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.tokenizer.tokenizer import listed_texts
 
 _LAYERS = 4  # the last ones, summed (Devlin et al. 2018, section 5.3; Loureiro et al. 2021 for senses)
@@ -48,6 +48,7 @@ def find_senses(
         OverLengthError: a text has more tokens than the model accepts.
         UsageError: fewer texts with the word than senses, fewer than two senses, or a str instead of texts.
     """
+    check_model(model)
     texts = listed_texts(texts)
     if num_senses < 2:
         raise UsageError(f"num_senses={num_senses}: expected at least 2")

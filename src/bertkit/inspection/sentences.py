@@ -13,7 +13,7 @@ from bertkit.clusters import ClusterOptions, find_clusters
 from bertkit.errors import OverLengthError, UsageError, required
 from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatter_program
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Markup, Program, heat_map, paragraph, section, table
 from bertkit.tokenizer.tokenizer import listed_texts
 
@@ -100,6 +100,7 @@ def inspect_map(
         DependencyError: scikit-learn is not installed.
         UsageError: fewer than three texts, a str instead of texts, or an unknown projection.
     """
+    check_model(model)
     texts = listed_texts(texts)
     if len(texts) < 3:
         raise UsageError(f"{len(texts)} texts: expected at least 3 for a map")
@@ -131,6 +132,7 @@ def inspect_next_sentence(model: Model, sentences: Sequence[str]) -> NextSentenc
         OverLengthError: a pair has more tokens than the model accepts.
         UsageError: fewer than two sentences.
     """
+    check_model(model)
     sentences = listed_texts(sentences)
     if len(sentences) < 2:
         raise UsageError(f"{len(sentences)} sentences: expected at least 2")

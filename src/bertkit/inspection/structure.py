@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bertkit.errors import UsageError
 from bertkit.inspection.contextual import Tree, word_vectors
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Line, Markup, Reference, element, figure, line_chart, paragraph, scrolling, section
 from bertkit.tasks.metrics import spearman
 
@@ -112,6 +112,7 @@ def inspect_structure(
         OverLengthError: a sentence has more tokens than the model accepts.
         UsageError: no sentences of 2 to 60 words, a rank or a number of epochs below 1, or layers that the model lacks.
     """
+    check_model(model)
     for name, value in (("rank", rank), ("epochs", epochs)):
         if value < 1:
             raise UsageError(f"{name}={value}: expected at least 1")

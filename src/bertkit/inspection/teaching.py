@@ -18,7 +18,7 @@ from bertkit.inspection.contextual import cosines
 from bertkit.inspection.inputs import InputView, inspect_input
 from bertkit.inspection.predictions import LensView, inspect_lens
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Markup, data, element, heat_map, page, paragraph, section, share_bar, table
 
 _MOST_ROWS = 12
@@ -151,6 +151,7 @@ def inspect_all(model: Model, text: str) -> TeachingView:
         OverLengthError: more tokens than the model accepts.
         UsageError: an empty text.
     """
+    check_model(model)
     trace = model.trace(text)
     own = np.flatnonzero(~trace.special_tokens_mask)
     if not len(own):
@@ -181,6 +182,7 @@ def write_folder(model: Model, text: str, folder: str | Path) -> list[Path]:
         OverLengthError, UsageError: as `inspect_all`; the folder cannot be written, or has an index.html that is
             not such an index.
     """
+    check_model(model)
     folder = Path(folder)
     check_folder_writable(folder)
     _check_index(folder)

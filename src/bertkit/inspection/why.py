@@ -17,7 +17,7 @@ from bertkit.inference.embed import max_sequence_length, prompt_of
 from bertkit.inspection.pieces import Pieces
 from bertkit.inspection.shared_weights import sharing_weights
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Markup, details, heat_map, paragraph, shaded_text, table
 from bertkit.tasks import ChoiceQuestion
 from bertkit.transformer import Encoder
@@ -137,6 +137,7 @@ def inspect_why(
         UsageError: a task other than classification and regression, a head over the vectors of two texts, an unknown
             label, an empty text, or no steps.
     """
+    check_model(model)
     if steps < 1:
         raise UsageError(f"steps={steps}: expected at least 1")
     task = model.trained.task
@@ -209,6 +210,7 @@ def inspect_similarity(model: Model, text: str, other: str) -> SimilarityView:
         OverLengthError: more tokens than the model accepts, or than it is set to read.
         UsageError: a model with another pooling or with layers after it, or an empty text without a prompt.
     """
+    check_model(model)
     settings = model.sentence_settings
     if settings.pooling != "mean":
         raise UsageError(f"this model pools by {settings.pooling!r}: expected mean pooling, which is a sum over tokens")

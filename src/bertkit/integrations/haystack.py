@@ -1,10 +1,12 @@
 """Haystack: components that embed texts and documents, retrieve from an index, and rank."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DependencyError, UsageError
-from bertkit.model import Model, load
+from bertkit.integrations.given import index_of, model_of
+from bertkit.model import Model
 from bertkit.search.encoder import Encoder
 from bertkit.search.filter_syntax import comparison
 from bertkit.search.filters import And, Filter, Not, Or
@@ -56,9 +58,8 @@ class BertkitRetriever:
     """Retrieves passages of an index, given as an object or by its folder, by hybrid search, with their location in
     ``meta``. Filters are those of Haystack, on fields such as "meta.year"."""
 
-    def __init__(self, index: Index | str, top_k: int = 10, filters: dict[str, Any] | None = None) -> None:
-        self.index, self.top_k = Index.open(index) if isinstance(index, str) else index, top_k
-        self.filters = filters
+    def __init__(self, index: Index | str | Path, top_k: int = 10, filters: dict[str, Any] | None = None) -> None:
+        self.index, self.top_k, self.filters = index_of(index), top_k, filters
 
     def to_dict(self) -> dict[str, Any]:
         """See Haystack's `Component`."""
@@ -83,9 +84,9 @@ class BertkitRetriever:
 class BertkitRanker:
     """Ranks documents with a cross-encoder, given as an object or by its name, as for `bertkit.load`."""
 
-    def __init__(self, model: Model | str, top_k: int = 10) -> None:
-        self.name = model if isinstance(model, str) else None
-        self.model, self.top_k = load(model) if isinstance(model, str) else model, top_k
+    def __init__(self, model: Model | str | Path, top_k: int = 10) -> None:
+        self.name = None if isinstance(model, Model) else str(model)
+        self.model, self.top_k = model_of(model), top_k
 
     def to_dict(self) -> dict[str, Any]:
         """See Haystack's `Component`.

@@ -8,10 +8,11 @@ from typing import Any, Self
 import numpy as np
 
 from bertkit.errors import DependencyError, UsageError, check_several, warn
+from bertkit.integrations.given import index_of, model_of
 from bertkit.model import Model
 from bertkit.search import Identity, Record, VectorStore, filter_of
 from bertkit.search.encoder import Encoder
-from bertkit.search.filters import note_of_keys
+from bertkit.search.filters import keys_of, note_of_keys
 from bertkit.search.index import Index
 from bertkit.search.store.database import has_store
 
@@ -164,8 +165,9 @@ class BertkitStore(LangChainStore):
         where = filter_of(wanted) if wanted else None
         if where is not None:
             with self.store.snapshot() as snapshot:
-                if note := note_of_keys(where, snapshot.keys()):
-                    warn(note)
+                known = snapshot.keys()
+            if missing := keys_of(where).difference(known):
+                warn(note_of_keys(missing, known))
         hits = self.store.search(np.asarray(vector, np.float32), self.store.identity, k, where)
         return [(_document(hit.record), hit.score) for hit in hits]
 
@@ -178,9 +180,13 @@ def _refuse_options(options: Mapping[str, Any]) -> None:
 class BertkitRetriever(BaseRetriever):
     """Passages of an index by hybrid search, with their location in ``metadata``."""
 
-    index: Any  # an Index
+    index: Any  # an Index, or its folder
     k: int = 4
     filter: dict[str, Any] | None = None  # as for `bertkit.search.filter_of`
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Open the index."""
+        self.index = index_of(self.index)
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         index: Index = self.index
@@ -194,8 +200,12 @@ class BertkitRetriever(BaseRetriever):
 class BertkitReranker(BaseDocumentCompressor):
     """Reranks documents with a cross-encoder."""
 
-    model: Any  # a Model
+    model: Any  # a Model, or its name as for `bertkit.load`
     top_n: int = 4
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Open the model."""
+        self.model = model_of(self.model)
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Any = None

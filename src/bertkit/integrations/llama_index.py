@@ -1,8 +1,10 @@
 """LlamaIndex: an embedding model, and a retriever of an index."""
 
+from pathlib import Path
 from typing import Any
 
 from bertkit.errors import DependencyError
+from bertkit.integrations.given import index_of
 from bertkit.search.encoder import Encoder
 from bertkit.search.filter_syntax import comparison
 from bertkit.search.filters import And, Contains, Filter, Not, Or
@@ -67,15 +69,16 @@ class BertkitEmbedding(BaseEmbedding):
 
 
 class BertkitRetriever(BaseRetriever):
-    """Passages of an index by hybrid search, with their location in ``metadata``, which prompts omit.
+    """Passages of an index, given as an object or by its folder, by hybrid search, with their location in ``metadata``,
+    which prompts omit.
 
     Raises:
         UsageError: filters with an operator that bertkit lacks: a text match, or "is_empty".
     """
 
-    def __init__(self, index: Index, k: int = 4, filters: MetadataFilters | None = None) -> None:
+    def __init__(self, index: Index | str | Path, k: int = 4, filters: MetadataFilters | None = None) -> None:
         super().__init__()
-        self._index, self._k, self._where = index, k, None if filters is None else _filter(filters)
+        self._index, self._k, self._where = index_of(index), k, None if filters is None else _filter(filters)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         nodes = []

@@ -177,9 +177,13 @@ def _reachable(paths: list[str | Path], report: IndexReport) -> tuple[list[str |
             absent.append(path)
         except OSError as error:
             why = error.strerror or str(error)
+        except ValueError as error:  # a NUL character
+            why = str(error)
         skipped.append(SkippedFile(name_of(Path(path)), why))
-    if not reachable:
-        return paths, []
+    if paths and not reachable:
+        name, why = skipped[0].path, skipped[0].why
+        hint = "; a text, instead of a path, is given as Document(id, text)" if len(name.split()) > 1 else ""
+        raise DataError(f"{name:.200}: {why}{hint}")
     report.skipped += skipped
     return reachable, absent
 

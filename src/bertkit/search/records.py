@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bertkit.documents.metadata import check_id, check_unicode, stored_metadata
-from bertkit.errors import UsageError, checked_count
+from bertkit.errors import UsageError, check_collection, checked_count
 
 Similarity = Literal["cosine", "dot"]
 Embed = Callable[[list[str]], np.ndarray]
@@ -206,7 +206,11 @@ def listed(name: str, values: Any, types: Any, expected: str) -> list:
     Raises:
         UsageError: a value of another type.
     """
-    values = [values] if isinstance(values, types) or not isinstance(values, Iterable) else list(values)
+    if isinstance(values, types) or not isinstance(values, Iterable):
+        values = [values]
+    else:
+        check_collection(name, values)
+    values = list(values)
     for one in values:
         if not isinstance(one, types):
             raise UsageError(f"{name}: {one!r:.60} is {type(one).__name__}, expected {expected}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.errors import UsageError, check_several, checked_path
+from bertkit.errors import UsageError, check_collection, check_several, checked_path
 from bertkit.tokenizer.encoding import Encoding, Encodings, joined
 from bertkit.tokenizer.layout import Layout, OnLong, Side, assemble
 from bertkit.tokenizer.library import Engine
@@ -18,18 +18,14 @@ from bertkit.tokenizer.wordpiece import Normalization, WordPiece, explain_bad_te
 
 
 def check_items(texts: Any) -> None:
-    """Check that texts or examples can be iterated over: a DataFrame or dict has the names of its columns, bytes have
-    numbers, and the order of a set differs from process to process.
+    """Check that texts or examples can be iterated over in order: that of a set differs from process to process.
 
     Raises:
-        UsageError: a table, a set, bytes, or no collection.
+        UsageError: a set, or what `check_collection` refuses.
     """
-    if hasattr(texts, "columns") or isinstance(texts, Mapping):
-        raise UsageError(f"expected texts, got a {type(texts).__name__}: pass one of its columns")
+    check_collection("texts", texts)
     if isinstance(texts, set | frozenset):
         raise UsageError(f"expected texts, got a {type(texts).__name__}, which has no order: pass a list of them")
-    if isinstance(texts, bytes | bytearray) or not hasattr(texts, "__iter__") or getattr(texts, "ndim", 1) == 0:
-        raise UsageError(f"expected texts, got {texts!r:.40}: pass a str, or several, such as a list of them")
 
 
 def as_items(texts: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from bertkit.errors import CheckpointError, UsageError, checked_path
 from bertkit.inference.runner import checked_text
 from bertkit.locate import locate
-from bertkit.model import Model, load
+from bertkit.model import Model, check_model, load
 from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.transformer.kernels.arrays import floats
 from bertkit.words.encoder import StaticEncoder
@@ -38,14 +38,20 @@ def open_static(name: str | Path) -> StaticEncoder:
     return read_static_folder(folder)
 
 
-def encoder_path(name: str | Path) -> Path:
+def encoder_path(name: str | Path, advice: str = "") -> Path:
     """The file or folder that `open_encoder` opens.
+
+    Args:
+        advice: end of the error.
 
     Raises:
         CheckpointError: no such model.
     """
     path = Path(expanduser(checked_path("the model's name", name)))
-    return path if path.is_file() and path.suffix not in _OF_MODELS else locate(name)
+    try:
+        return path if path.is_file() and path.suffix not in _OF_MODELS else locate(name)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}{advice}") from None
 
 
 def open_encoder(name: str | Path, *, precision: str = "float32", device: str = "auto") -> Model | StaticEncoder:
@@ -103,6 +109,7 @@ def input_embeddings(model: Model) -> StaticEncoder:
 
     Special tokens have no vector, and neither have [unused] entries.
     """
+    check_model(model)
     vectors = floats(model.checkpoint.parts.encoder.embeddings.word.weight)
     tokens = tokens_of(model.tokenizer.engine)
     rows = np.full(len(tokens.vocabulary), -1, np.int32)
