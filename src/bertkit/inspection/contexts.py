@@ -119,7 +119,7 @@ def inspect_contexts(
     """
     check_model(model)
     texts = listed_texts(texts)
-    top_k = checked_count("top_k", top_k)
+    top_k, seed = checked_count("top_k", top_k), checked_count("seed", seed, 0)
     senses = None if senses is None else list(senses)
     if senses is not None and len(senses) != len(texts):
         raise UsageError(f"{len(senses)} senses for {len(texts)} texts: expected one for each")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertkit.errors import OverLengthError, UsageError
+from bertkit.errors import OverLengthError, UsageError, checked_count
 from bertkit.inspection.contextual import first_occurrence, word_vectors
 from bertkit.model import Model, check_model
 from bertkit.tokenizer.tokenizer import listed_texts
@@ -50,8 +50,11 @@ def find_senses(
     """
     check_model(model)
     texts = listed_texts(texts)
-    if num_senses < 2:
-        raise UsageError(f"num_senses={num_senses}: expected at least 2")
+    num_senses, num_examples = (
+        checked_count("num_senses", num_senses, 2),
+        checked_count("num_examples", num_examples, 0),
+    )
+    seed = checked_count("seed", seed, 0)
     matches = [(index, span) for index, text in enumerate(texts) if (span := first_occurrence(word, text))]
     if len(matches) < num_senses:
         raise UsageError(f"{len(matches)} of {len(texts)} texts have the word {word!r}: expected at least {num_senses}")

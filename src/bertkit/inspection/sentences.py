@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bertkit.clusters import ClusterOptions, find_clusters
-from bertkit.errors import OverLengthError, UsageError, required
+from bertkit.errors import OverLengthError, UsageError, checked_count, required
 from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatter_program
 from bertkit.inspection.view import View
 from bertkit.model import Model, check_model
@@ -106,8 +106,7 @@ def inspect_map(
         raise UsageError(f"{len(texts)} texts: expected at least 3 for a map")
     if projection not in ("pca", "tsne"):
         raise UsageError(f"projection={projection!r}: expected 'pca' or 'tsne'")
-    if num_clusters < 1:
-        raise UsageError(f"num_clusters={num_clusters}: expected at least 1")
+    num_clusters = checked_count("num_clusters", num_clusters)
     embedded = model.embed(texts, on_long="window")
     unit = embedded / np.maximum(np.linalg.norm(embedded, axis=1, keepdims=True), 1e-12)
     vectors = embedded.astype(np.float64)

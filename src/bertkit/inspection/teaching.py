@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_path
 from bertkit.files.whole_files import check_folder_writable, whole_file
 from bertkit.inference import Trace
 from bertkit.inspection.attention import AttentionView, score_of
@@ -183,7 +183,7 @@ def write_folder(model: Model, text: str, folder: str | Path) -> list[Path]:
             not such an index.
     """
     check_model(model)
-    folder = Path(folder)
+    folder = checked_path("the folder to write", folder)
     check_folder_writable(folder)
     _check_index(folder)
     teaching = inspect_all(model, text)

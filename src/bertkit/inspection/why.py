@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch, collate
-from bertkit.errors import OverLengthError, UsageError
+from bertkit.errors import OverLengthError, UsageError, checked_count
 from bertkit.inference import EmbedOptions, Runner, Trace, trace
 from bertkit.inference.embed import max_sequence_length, prompt_of
 from bertkit.inspection.pieces import Pieces
@@ -20,6 +20,7 @@ from bertkit.inspection.view import View
 from bertkit.model import Model, check_model
 from bertkit.pages import Markup, details, heat_map, paragraph, shaded_text, table
 from bertkit.tasks import ChoiceQuestion
+from bertkit.tokenizer.wordpiece import explain_bad_text
 from bertkit.transformer import Encoder
 
 _STEPS_AT_A_TIME = 10
@@ -138,8 +139,7 @@ def inspect_why(
             label, an empty text, or no steps.
     """
     check_model(model)
-    if steps < 1:
-        raise UsageError(f"steps={steps}: expected at least 1")
+    steps = checked_count("steps", steps)
     task = model.trained.task
     head = task.head
     if head not in ("sequence_classification", "vector_classification") or task.example_type is ChoiceQuestion:
@@ -216,6 +216,7 @@ def inspect_similarity(model: Model, text: str, other: str) -> SimilarityView:
         raise UsageError(f"this model pools by {settings.pooling!r}: expected mean pooling, which is a sum over tokens")
     if settings.layers:
         raise UsageError("this model has layers after the mean: expected the mean alone, which is a sum over tokens")
+    explain_bad_text([text, other], 0)
     prompt = prompt_of(EmbedOptions(), settings)
     skipped = 0 if settings.include_prompt or not prompt else len(model.tokenizer.encode(prompt)) - 1  # with [CLS]
     longest = max_sequence_length(_runner(model), settings, None)

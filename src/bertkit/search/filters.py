@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.documents.metadata import Scalar, check_id, check_key, check_unicode, plain, stored_scalar
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, check_collection
 
 MOST_LEVELS = 20
 """Maximum number of And, Or and Not in each other."""
@@ -223,6 +223,7 @@ def checked_ids(name: str, ids: Iterable[str]) -> list[str]:
     """
     if isinstance(ids, str):
         raise UsageError(f"{name}={ids!r:.60}: expected several ids; pass [{ids!r:.60}] for one")
+    check_collection(name, ids, in_order=False)
     ids = list(ids)
     for id in ids:
         check_id("id", id)

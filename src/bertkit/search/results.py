@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 
 from bertkit.documents.document import FileState
 from bertkit.documents.metadata import Value
-from bertkit.errors import warn
+from bertkit.errors import check_type, checked_count, warn
 from bertkit.search.filters import note_of_keys
 from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.records import Record
@@ -139,6 +139,8 @@ def result_of(
 def text_around(snapshot: Snapshot, result: Result, num_passages: int) -> tuple[int, str]:
     """The first character in the document, and the text, of a result with passages before and after it. White space
     between passages is not stored: it is replaced by as many line breaks and spaces."""
+    check_type("the result", result, Result)
+    num_passages = checked_count("num_passages", num_passages, 0)
     query = "SELECT number FROM record WHERE document_id = ? AND start {} ? ORDER BY start {} LIMIT ?"
     numbers: list[int] = []
     for sign, order, count in (("<=", "DESC", num_passages + 1), (">", "ASC", num_passages)):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bertkit.checkpoint.content_hash import content_hash
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_path
 from bertkit.locate import lasting_name
 from bertkit.search.impacts import LARGEST_COUNT, ImpactIndex, Terms, View
 from bertkit.search.store.snapshot import Snapshot
@@ -46,6 +46,7 @@ class SparseIndex(ImpactIndex):
         scale: int | None = None,
     ) -> None:
         super().__init__(folder, "sparse_bag", "sparse")
+        name = str(checked_path("the sparse model's name", name))
         self.model_name, self._device, self._given_scale = lasting_name(name), device, scale
         self.model_hash = model_hash or _located(name)[1]
 

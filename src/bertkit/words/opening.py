@@ -1,5 +1,6 @@
 """Open word vectors from files, folders and names, and any text encoder by name."""
 
+import os
 from collections.abc import Sequence
 from os.path import expanduser
 from pathlib import Path
@@ -10,6 +11,7 @@ from bertkit.errors import CheckpointError, UsageError, checked_path
 from bertkit.inference.runner import checked_text
 from bertkit.locate import locate
 from bertkit.model import Model, check_model, load
+from bertkit.neighbors import number_rows
 from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.transformer.kernels.arrays import floats
 from bertkit.words.encoder import StaticEncoder
@@ -49,7 +51,7 @@ def encoder_path(name: str | Path, advice: str = "") -> Path:
     """
     path = Path(expanduser(checked_path("the model's name", name)))
     try:
-        return path if path.is_file() and path.suffix not in _OF_MODELS else locate(name)
+        return path if os.path.isfile(path) and path.suffix not in _OF_MODELS else locate(name)
     except CheckpointError as error:
         raise CheckpointError(f"{error}{advice}") from None
 
@@ -74,10 +76,10 @@ def open_encoder(name: str | Path, *, precision: str = "float32", device: str = 
 def of_words(words: Sequence[str], vectors: np.ndarray, rows: np.ndarray | None = None) -> StaticEncoder:
     """As `StaticEncoder.of_words`."""
     refuse_one_text(words)
-    words, vectors = [checked_text(word) for word in words], np.asarray(vectors)
+    words, vectors = [checked_text(word) for word in words], number_rows(vectors, "of_words")
     if len(set(words)) < len(words) or not words:
         raise UsageError(f"{len(words)} words, {len(set(words))} of them different: expected one or more, each once")
-    if vectors.ndim != 2 or (rows is None and len(vectors) != len(words)):
+    if rows is None and len(vectors) != len(words):
         raise UsageError(f"{len(words)} words and vectors of shape {vectors.shape}: expected a vector for each word")
     rows = np.arange(len(words)) if rows is None else np.asarray(rows)
     if rows.shape != (len(words),) or rows.dtype.kind not in "iu" or (rows >= len(vectors)).any():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertkit.errors import UsageError, checked_count
+from bertkit.errors import UsageError, check_several, check_type, checked_count
 from bertkit.neighbors import top_k
 from bertkit.words.encoder import StaticEncoder
 
@@ -57,6 +57,7 @@ def _directions(encoder: StaticEncoder, words: Sequence[str]) -> np.ndarray:
     Raises:
         UsageError: a word has no vector, or one of zeros, which has no cosine.
     """
+    check_type("the encoder", encoder, StaticEncoder)
     vectors = np.stack([encoder.vector(word) for word in words])
     if len(zero := np.flatnonzero(~vectors.any(axis=1))):
         raise UsageError(f"the vector of {words[zero[0]]!r} is zero, which has no cosine: choose another word")
@@ -135,6 +136,8 @@ def odd_one_out(encoder: StaticEncoder, words: Sequence[str]) -> list[OddWord]:
     Raises:
         UsageError: fewer than three words, or one without a vector or with one of zeros.
     """
+    check_several("words", words)
+    words = list(words)
     if len(words) < 3:
         raise UsageError(f"{len(words)} words: expected at least three")
     vectors = _directions(encoder, words)
@@ -160,6 +163,11 @@ def axis(encoder: StaticEncoder, pairs: Sequence[tuple[str, str]], words: Sequen
         UsageError: fewer than two pairs, a pair of one vector, pairs whose differences cancel, or a word without a
             vector or with one of zeros.
     """
+    for name, several in (("pairs", pairs), ("words", words)):
+        check_several(name, several)
+    pairs, words = list(pairs), list(words)
+    if wrong := [pair for pair in pairs if isinstance(pair, str) or len(pair) != 2]:
+        raise UsageError(f"the pair {wrong[0]!r:.60}: expected two words")
     if len(pairs) < 2:
         raise UsageError(f"{len(pairs)} pairs: expected at least two, so that their agreement can be measured")
     firsts, seconds = (_directions(encoder, ends) for ends in zip(*pairs, strict=True))
