@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import DependencyError, UsageError
+from bertkit.errors import DependencyError, UsageError, check_several, check_type
 from bertkit.integrations.given import index_of, model_of
 from bertkit.model import Model
 from bertkit.search.encoder import Encoder
@@ -21,8 +21,8 @@ except ImportError:
 class _Embedder:
     """A model with options: those of `bertkit.search.encoder.Encoder.of`."""
 
-    def __init__(self, model: str = "all-MiniLM-L6-v2", **options: Any) -> None:
-        self.model, self.options = model, options
+    def __init__(self, model: str | Path = "all-MiniLM-L6-v2", **options: Any) -> None:
+        self.model, self.options = str(model), options
         options_of_encoder: dict[str, Any] = {"similarity": "cosine"} | options  # for stores of the framework
         self.encoder = Encoder.of(model, **options_of_encoder)
 
@@ -48,6 +48,8 @@ class BertkitDocumentEmbedder(_Embedder):
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:
         """The documents with their vectors."""
+        for document in documents:
+            check_type("a document", document, Document)
         vectors = self.encoder.embed_document([document.content or "" for document in documents]).tolist()
         pairs = zip(documents, vectors, strict=True)
         return {"documents": [replace(document, embedding=vector) for document, vector in pairs]}
@@ -110,10 +112,13 @@ class BertkitRanker:
 
 def _filter(given: dict[str, Any]) -> Filter:
     """A filter of Haystack as one of bertkit."""
+    check_type("a filter", given, dict)
     operator = given.get("operator", "")
     if operator in ("AND", "OR", "NOT") and "field" not in given:
-        parts = tuple(map(_filter, given.get("conditions", ())))
+        check_several("conditions", conditions := given.get("conditions", ()))
+        parts = tuple(map(_filter, conditions))
         return Or(parts) if operator == "OR" else Not(And(parts)) if operator == "NOT" else And(parts)
     if not {"field", "operator", "value"} <= given.keys():
         raise UsageError(f"the filter {given!r:.60} lacks field, operator or value, or AND, OR or NOT with conditions")
+    check_type("the field of a filter", given["field"], str)
     return comparison(given["field"].removeprefix("meta."), "=" if operator == "==" else operator, given["value"])

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bertkit.errors import DependencyError, UsageError, check_several, warn
+from bertkit.errors import DependencyError, UsageError, check_several, check_type, checked_path, warn
 from bertkit.integrations.given import index_of, model_of
 from bertkit.model import Model
 from bertkit.search import Identity, Record, VectorStore, filter_of
@@ -65,12 +65,14 @@ class BertkitStore(LangChainStore):
         Raises:
             UsageError: vectors of another model, as far as the embeddings name theirs, or of another size.
         """
+        folder = checked_path("the folder of a store", folder)
+        check_type("the embedding", embedding, Embeddings)
         if isinstance(embedding, BertkitEmbeddings):
             identity = embedding.encoder.identity
         else:
             name = f"langchain {type(embedding).__name__} {_model_name(embedding)}".rstrip()
             identity = Identity(name, len(embedding.embed_query("size")))
-        store = VectorStore.open(folder) if has_store(Path(folder)) else VectorStore.create(folder, identity)
+        store = VectorStore.open(folder) if has_store(folder) else VectorStore.create(folder, identity)
         store.identity.check(identity)
         return cls(store, embedding)
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit.checkpoint.content_hash import content_hash
+from bertkit.errors import check_several
 from bertkit.inference import InferenceReport
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.locate import lasting_name
@@ -101,6 +102,7 @@ class Encoder(NamedTuple):
         return self.model.tokenizer.encode_batch(texts).are_empty()
 
     def _embed(self, texts: list[str], prompt: str, report: InferenceReport | None) -> np.ndarray:
+        check_several("texts", texts)
         normalize = True if self.identity.similarity == "cosine" else None  # None: as published
         counts = InferenceReport() if report is None else report  # unknown words, too, which issue no warning here
         vectors = self.model.embed(texts, normalize=normalize, prompt=prompt, report=counts, progress=False)
