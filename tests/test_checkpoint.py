@@ -496,10 +496,10 @@ def test_head_trained_by_others_predicts(tmp_path: Path, kinds: tuple[str, ...])
 @pytest.mark.parametrize("label_names", ["xy", [0, 1], ["x", "x"]])
 def test_label_names_are_different_strings(tmp_path: Path, label_names: object) -> None:
     published(tmp_path, "encoder")
-    with pytest.raises(UsageError, match=r"label_names=.*: expected a"):
+    with pytest.raises(UsageError, match=r"label_names.*: expected "):
         bertkit.load(tmp_path, new=["sequence_classification", "pooler"], label_names=label_names)
     source = our_model("encoder", 2)
-    with pytest.raises(UsageError, match=r"label_names=.*: expected a"):
+    with pytest.raises(UsageError, match=r"label_names.*: expected "):
         Model.create(source.config, source.tokenizer, ["sequence_classification"], label_names=label_names)
 
 

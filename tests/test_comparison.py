@@ -3,6 +3,7 @@
 import json
 import re
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from bertkit import BertConfig, Tokenizer
 from bertkit.architectures import Network
 from bertkit.batch import batch_of_ids
 from bertkit.cli import run
-from bertkit.comparison import MODELS
+from bertkit.comparison import MODELS, Comparison, ComparisonSettings
 from bertkit.comparison.predictors import hidden_log_probs, text_scores
 from bertkit.errors import DataError
 from bertkit.inspection import LabeledWords
@@ -109,6 +110,11 @@ def test_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFi
     arguments += ["--suite", str(tmp_path / "pairs.jsonl"), "--seeds", "0"]
     assert run([*arguments, "--models", "bert"]) == 0
     capsys.readouterr()
+    lines, calls = list[str](), count()
+    settings = ComparisonSettings(models=("bert", "static"), seeds=(0,)).changed(num_steps=3)
+    stopped = Comparison(tmp_path / "stopped", [tmp_path / "corpus.txt"], settings, log_line=lines.append)
+    assert [row["model"] for row in stopped.start(should_stop=lambda: next(calls) > 3)] == ["bert"]
+    assert lines[-1] == "stopped: the table holds 1 of 2 results so far; --resume continues"
     arguments += ["--cloze", "the [MASK] sat .", "--word", "cat"]
     assert run(arguments) == 2
     assert "already contains a run" in capsys.readouterr().err

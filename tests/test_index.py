@@ -646,6 +646,20 @@ def test_modes_filters_and_offsets(docs: Path, encoder: Path) -> None:
         for sources in (None, [None], 3, [b"x"]):
             with pytest.raises(UsageError, match=r"sources: .* is .*, expected a path or a Document"):
                 index.add(sources)  # pyrefly: ignore
+        with pytest.raises(UsageError, match="expected sources, got a dict: pass one of its columns"):
+            index.add({"text": ["a"]})
+        for text in ("just a text", "a long text " * 99, "a text with \0"):
+            with pytest.raises(DataError, match=r"a text, instead of a path, is given as Document\(id, text\)"):
+                index.add([text])
+        for queries in (None, 5, {"zebra": 1}):
+            with pytest.raises(UsageError, match="expected queries, got"):
+                index.search_many(queries)  # pyrefly: ignore
+        for asked in (
+            lambda: index.search("a", reranker="my-model"),  # pyrefly: ignore
+            lambda: index.answer("a", "my-model"),  # pyrefly: ignore
+        ):
+            with pytest.raises(UsageError, match=r"is str \('my-model'\): expected a Model, as of bertkit.load"):
+                asked()
     with pytest.raises(UsageError, match="document 'a': text has a lone surrogate at character 1"):
         bertkit.Document("a", "x\ud800")
     with pytest.raises(UsageError, match="document 'a': metadata is list, expected a dict"):

@@ -354,8 +354,8 @@ def test_trees_are_those_of_the_best_layer_also_among_equals(model, monkeypatch)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rank": 0}, "rank=0: expected at least 1"),
-        ({"epochs": 0}, "epochs=0: expected at least 1"),
+        ({"rank": 0}, "rank=0: expected an int of at least 1"),
+        ({"epochs": 0}, "epochs=0: expected an int of at least 1"),
         ({"layers": []}, r"layers=\[\]: expected one or more of 0 to "),
         ({"layers": [1, 99]}, r"layers=\[1, 99\]: expected one or more of 0 to "),
         ({"layers": [-1]}, r"layers=\[-1\]"),
@@ -448,7 +448,7 @@ def test_probability_is_that_of_the_task() -> None:
 
 
 def test_path_without_points_is_refused() -> None:
-    with pytest.raises(UsageError, match="steps=0: expected at least 1"):
+    with pytest.raises(UsageError, match="steps=0: expected an int of at least 1"):
         inspect_why(model_of(SequenceClassification(("blame", "praise"))), "the cat", steps=0)
 
 

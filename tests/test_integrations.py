@@ -151,7 +151,7 @@ def test_langchain_store_says_what_it_expects(tmp_path: Path) -> None:
     store.store.close()
 
 
-def test_langchain_retriever_and_reranker(index: Index) -> None:
+def test_langchain_retriever_and_reranker(index: Index, tmp_path: Path) -> None:
     matches = langchain.BertkitRetriever(index=index, k=2).invoke("zebra")
     assert matches[0].page_content == "A zebra came by."
     assert matches[0].metadata == {"kind": "b", "document": "b", "start": 0, "end": 16, "lines": [1, 1]}
@@ -164,6 +164,21 @@ def test_langchain_retriever_and_reranker(index: Index) -> None:
     assert [one.metadata["n"] for one in ranked] == (-scores).argsort()[:2].tolist()
     assert ranked[0].metadata["relevance_score"] == pytest.approx(float(scores.max()))
     assert langchain.BertkitReranker(model=model).compress_documents([], "joy") == []
+    model.save(tmp_path / "reranker")
+    for name in (tmp_path / "reranker", str(tmp_path / "reranker")):
+        assert langchain.BertkitReranker(model=name, top_n=2).compress_documents(documents, "joy") == ranked
+    index.close()
+    assert langchain.BertkitRetriever(index=index.store.folder, k=2).invoke("zebra") == matches
+    for wrong, message in (
+        (lambda: index.encoder.embed_document("abc"), "texts is a str"),
+        (lambda: langchain.BertkitStore.open(tmp_path / "s", None), "the embedding is NoneType"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            wrong()
+    with pytest.raises(ValueError, match=r"the model is int \(5\): expected a Model"):
+        langchain.BertkitReranker(model=5)
+    with pytest.raises(ValueError, match=r"the index is int \(5\): expected an Index, or its folder"):
+        langchain.BertkitRetriever(index=5)
 
 
 def test_llama_index(index: Index, encoder: Path) -> None:
@@ -227,6 +242,11 @@ def test_haystack(index: Index, encoder: Path, tmp_path: Path) -> None:
     assert components.BertkitRetriever(index).run("zebra", 1)["documents"][0].content == "A zebra came by."
     with pytest.raises(UsageError, match="k=0: expected"):
         components.BertkitRetriever(index).run("zebra", 0)
+    for wrong in ([1], {"operator": "AND", "conditions": 5}, {"field": 5, "operator": "==", "value": 1}):
+        with pytest.raises(
+            UsageError, match=r"a filter is list|expected conditions, got 5|the field of a filter is int"
+        ):
+            components.BertkitRetriever(index).run("zebra", filters=wrong)
 
     def field(name: str, operator: str, value: Any) -> dict[str, Any]:
         return {"field": name, "operator": operator, "value": value}

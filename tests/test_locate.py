@@ -169,7 +169,7 @@ def test_invalid_store_name(hub_cache: Path, tmp_path: Path, monkeypatch: pytest
 
 
 def test_empty_name() -> None:
-    with pytest.raises(CheckpointError, match="the model's name is empty"):
+    with pytest.raises(UsageError, match="the model's name is empty"):
         locate("")
     with pytest.raises(UsageError, match=r"the model's name is int \(3\): expected a str or a path"):
         bertkit.load(3)  # pyrefly: ignore

@@ -16,7 +16,7 @@ from bertkit import Model
 from bertkit.checkpoint.own_record import change_section
 from bertkit.cli import run
 from bertkit.errors import BertkitError, CheckpointError, MissingHeadError, UsageError
-from bertkit.extraction import ExtractionReport, Schema, open_extractor
+from bertkit.extraction import ExtractionReport, Schema, open_extractor, opening
 from bertkit.extraction.opening import SECTION
 from bertkit.model.finding import ModelFinding
 from bertkit.redaction import Key
@@ -53,6 +53,17 @@ def test_a_loaded_model_extracts_as_the_extractor_of_its_folder(folders, models,
     assert models[name].extract(TEXTS[0], labels=LABELS, **options) == expected[0]
     nested = extractor.extract(TEXTS, LABELS, nested=True, **options)
     assert models[name].extract(TEXTS, LABELS, nested=True, **options) == nested
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_folder_is_opened_once_for_the_precision_of_its_choice(folders, monkeypatch, name):
+    expected = bertkit.load(folders[name], precision="bfloat16").extract(TEXTS, LABELS)
+    opened, read = list[Path](), opening.stored_tensors
+    monkeypatch.setattr(opening, "stored_tensors", lambda folder: opened.append(folder) or read(folder))
+    monkeypatch.setattr(opening, "choose_precision", lambda *_: opening.PrecisionChoice("bfloat16", "a reason"))
+    model = bertkit.load(folders[name], precision="auto")
+    assert opened == [folders[name]] and (model.precision, model.precision_reason) == ("bfloat16", "a reason")
+    assert model.extract(TEXTS, LABELS) == expected
 
 
 @pytest.mark.parametrize("name", ["bi-span", "span-bert"])

@@ -12,6 +12,7 @@ from test_similarity import sentences
 import bertkit
 from bertkit import TextSet
 from bertkit.checkpoint import SentenceSettings
+from bertkit.errors import UsageError
 from bertkit.evidence.collections import Collection, read_collection
 from bertkit.evidence.pair_scores import measured_pairs, scores_of_pairs
 from bertkit.evidence.retrieval import rerank, retrieval_scores, retrieve
@@ -86,6 +87,12 @@ def test_retrieval_with_prompts_equals_ours(encoder: Path, tmp_path: Path) -> No
     without = retrieval_scores(collection.judgments, retrieve(our_model("encoder", 6), collection))
     assert not np.allclose(without["map"], ours["map"])  # the prompts matter here
     assert made.mteb_model_meta.name == "bertkit/encoder"
+
+
+@pytest.mark.parametrize("batch", ["the cat", {"image": ["the cat"]}, {"text": "the cat"}])
+def test_what_is_no_batch_of_texts_is_refused(encoder: Path, batch: Any) -> None:
+    with pytest.raises(UsageError, match=r"texts under the key text|text is a str"):
+        BertkitEncoder(encoder).encode([batch])
 
 
 def test_scored_pairs_equal_ours(encoder: Path) -> None:

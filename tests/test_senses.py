@@ -55,7 +55,10 @@ def test_equal_occurrences_are_one_sense():
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["zebra"], "0 of 2 texts have the word 'zebra'"), (["bank", "--num-senses", "1"], "expected at least 2")],
+    [
+        (["zebra"], "0 of 2 texts have the word 'zebra'"),
+        (["bank", "--num-senses", "1"], "expected an int of at least 2"),
+    ],
 )
 def test_bad_input_raises(tmp_path, capfd, arguments, message):
     (tmp_path / "texts.txt").write_text("a bank\nthe bank")

@@ -159,6 +159,14 @@ def test_clients_are_scheduled_fairly(model):
     while queue.num_sequences:
         queue.take(lambda call: 256)
     assert queue.num_tokens == 0 and not queue.take(lambda call: 256).sequences
+    clients = [
+        part_of(model, [" ".join(np.roll(WORDS, number)[:9]) for number in range(3 * n, 3 * n + 3)], n)
+        for n in range(3)
+    ]
+    for part in clients:
+        queue.put(part)
+    taken = [{part.job.ticket.client for part in parts(queue.take(lambda call: 20))} for _ in range(3)]
+    assert set().union(*taken) == {0, 1, 2}  # also if a batch is full with the turn of one
 
 
 def test_short_jobs_are_taken_alone_when_asked_for(model):

@@ -141,6 +141,7 @@ def test_inference_client_and_descriptions(server: Server, models: dict, monkeyp
         ({"inputs": "a", "parameters": {"temperature": 0}}, 422, "temperature"),
         ({"inputs": "a", "parameters": {"top_p": 1.5}}, 422, "top_p"),
         ({"inputs": "a", "parameters": {"stop": [""]}}, 422, "stop"),
+        ({"inputs": "a", "parameters": {"seed": 5}}, 422, "seed=5 requires sampling"),
         ({"inputs": "a", "parameters": {"num_beams": 2, "do_sample": True}}, 422, "beam search does not sample"),
         ({"inputs": "a", "parameters": {"num_beams": 2, "stop": ["b"]}}, 422, "stop is not supported for beams"),
         ({"inputs": "a", "parameters": {"repetition_penalty": 1.2}}, 400, "repetition_penalty is 1.2"),

@@ -42,6 +42,8 @@ from bertkit.transformer.interface import EncoderOutput
 BAD, BROKEN, PANIC = "bad", "broken", "panic"
 """Texts that cannot be encoded, whose results cannot be computed, and for which a foreign library panics."""
 
+NUM_CLIENTS = 3
+
 MOST_TOKENS = 20
 """Budget of a batch here."""
 
@@ -228,17 +230,30 @@ class Loop:
 
 
 def sums(world: "World", number: int, bytes_per_token: int) -> Verb:
-    """A verb: the sum of the letters of each text, and of a number for each letter."""
+    """A verb: the sum of the letters of each text, and of a number for each letter, of one of two encoders."""
 
     def compute(items: Sequence[str], report: InferenceReport) -> list[int]:
-        return sums_of(world, items, report, with_pooled=bool(number))
+        return sums_of(world, items, report, world.runners[number // 2], with_pooled=number == 1)
 
     key = world, number, bytes_per_token
     return Verb(compute, key, lambda item: 1 + len(item) // 2, bytes_per_token=bytes_per_token)
 
 
-def sums_of(world: "World", items: Sequence[str], report: InferenceReport, *, with_pooled: bool = False) -> list[int]:
-    """The sum of the letters of each text, from a run of the encoder."""
+def sums_of(
+    world: "World",
+    items: Sequence[str],
+    report: InferenceReport,
+    runner: SimpleNamespace,
+    *,
+    with_pooled: bool = False,
+    computed: set[tuple[int, int]] | None = None,
+) -> list[int]:
+    """The sum of the letters of each text, from a run of an encoder.
+
+    Args:
+        computed: of a verb whose rows are kept until its end: the sequences of such runs whose rows were computed,
+            each with the first text of its run.
+    """
     encodings, call = encoded(tuple(items)), current_call()
     assert call is not None
     if not call._has_run:
@@ -252,11 +267,15 @@ def sums_of(world: "World", items: Sequence[str], report: InferenceReport, *, wi
     def forward(batch: Packed, indices: np.ndarray) -> np.ndarray:
         is_small = sum(batch.lengths) <= MOST_TOKENS or len(indices) == 1
         world.expect(is_small, "rows of too many tokens at a time")
-        hidden = world.runner.encoder(batch, with_pooled=with_pooled).last_hidden_state
+        hidden = runner.encoder(batch, with_pooled=with_pooled).last_hidden_state
+        if computed is not None:
+            rows = {(report.num_texts, index) for index in indices.tolist()}
+            world.expect(computed.isdisjoint(rows), "rows of a whole verb are computed twice")
+            computed.update(rows)
         return np.add.reduceat(hidden, batch.bounds[:-1])
 
     at_once = partial(forward, Packed(encodings), np.arange(len(encodings)))
-    sums = call.run(world.runner, encodings, forward, None, at_once)[:, 0]
+    sums = call.run(runner, encodings, forward, None, at_once)[:, 0]
     if BROKEN in items:
         raise FloatingPointError("not finite")
     if PANIC in items:
@@ -282,11 +301,11 @@ class Steps:
 
 
 class Encoder:
-    """An encoder whose hidden states are the token ids, and with an option one more. Sequences of a batch are distinct,
-    and of requests that had not ended when the batch began."""
+    """An encoder whose hidden states are the token ids and a number, and with an option one more. Sequences of a batch
+    are distinct, and of requests that had not ended when the batch began."""
 
-    def __init__(self, world: "World") -> None:
-        self._world = world
+    def __init__(self, world: "World", number: int) -> None:
+        self._world, self._number = world, number
 
     def __call__(self, batch: Packed, *, with_pooled: bool, **options: bool) -> EncoderOutput:
         sequences, world = batch.sequences(), self._world
@@ -298,7 +317,7 @@ class Encoder:
         world.expect((batch, with_pooled) not in world.scheduler.computed, "a batch is computed twice")
         world.scheduler.computed.add((batch, with_pooled))
         world.scheduler.pause()
-        return EncoderOutput((batch.input_ids + with_pooled)[:, None], None, None)
+        return EncoderOutput((batch.input_ids + self._number + with_pooled)[:, None], None, None)
 
 
 class Request:
@@ -307,14 +326,16 @@ class Request:
     def __init__(self, world: "World") -> None:
         draw = world.scheduler.draw
         self.world, self.fate = world, "answered"
-        self.ticket = Ticket(int(draw.random() * 3), deadline=world.scheduler.now + 9)
+        self.ticket = Ticket(int(draw.random() * NUM_CLIENTS), deadline=world.scheduler.now + 9)
         self.errors: list[type[BaseException]] = []
+        self.computed = set[tuple[int, int]](), set[tuple[int, int]]()  # by the two runs of a whole verb
+        self.ended = set[int]()  # the first items of pieces of a whole verb
         self.texts = draw.choices(TEXTS[: 9 if draw.random() < 0.6 else None], k=draw.choice((1, 1, 2, 3, 8)))
         if draw.random() < 0.3:
             self.texts = self.texts[:1] * draw.choice((3, 12))
         if draw.random() < 0.02:
             self.texts[-1] = PANIC
-        number = int(draw.random() * 2)
+        number = int(draw.random() * 3)
         self.verb = sums(world, number, bytes_per_token=draw.choice((0, 0, 3)))
         self.answer = Answer(self.ticket, world.answers)
         self.reply: Any = self.answer.future
@@ -326,7 +347,7 @@ class Request:
         if draw.random() < 0.15:  # two runs, of which the second one depends on the first
             self.verb = Verb(self.twice, likely_tokens=len, is_long=draw.random() < 0.5)
             self.num_tokens *= 2
-            self.expected = [2 * sum(text.lower().encode()) for text in self.texts]
+            self.expected = [2 * (sum(text.lower().encode()) + len(text)) for text in self.texts]
         elif draw.random() < 0.15:
             self.verb = Verb(self.step, likely_tokens=Steps.num_left, is_long=True)
             self.num_tokens, self.texts = 0, []
@@ -335,14 +356,26 @@ class Request:
         self.job = Job(self.verb, items, self.finish, self.answer)
 
     def twice(self, items: Sequence[str], report: InferenceReport) -> list[int]:
-        first = sums_of(self.world, items, report)
-        return [one + other for one, other in zip(first, sums_of(self.world, items, report), strict=True)]
+        runs = [
+            sums_of(self.world, items, report, runner, computed=computed)
+            for runner, computed in zip(self.world.runners, self.computed, strict=True)
+        ]
+        self.end_piece(report.num_texts)
+        return [one + other for one, other in zip(*runs, strict=True)]
 
     def step(self, items: Sequence[Steps], report: InferenceReport) -> list[int] | None:
         self.world.expect(not self.job.is_done, "a step of a request that has ended is computed")
         self.world.scheduler.pause()
         number = items[0].next()
-        return None if number is None else [number]
+        if number is None:
+            return None
+        self.end_piece(report.num_texts)
+        return [number]
+
+    def end_piece(self, first: int) -> None:
+        """Some items of a whole verb have their results."""
+        self.world.expect(first not in self.ended, "a whole verb is computed twice")
+        self.ended.add(first)
 
     def finish(self, results: list[int], ticket: Ticket) -> list[int]:
         """The answer, for which the request may read the store while others go on."""
@@ -406,11 +439,13 @@ class Request:
 
 
 class WatchedEngine(Engine):
-    """An engine in which nothing waits for requests that have left."""
+    """An engine in which nothing waits for requests that have left, and no client waits while others have a second
+    turn."""
 
     def __init__(self, world: "World", settings: ServerSettings) -> None:
         super().__init__(settings)
         self._world = world
+        self._missed: tuple[Counter[Any], Counter[Any]] = Counter(), Counter()  # turns, to be encoded and computed
 
     def _wait(self, calls: Iterable[Call]) -> None:
         super()._wait(calls)
@@ -418,7 +453,28 @@ class WatchedEngine(Engine):
 
     def remove(self, job: Job) -> None:
         super().remove(job)
+        for missed in self._missed:
+            del missed[job.ticket.client]  # its next job can be the last in turn
         self._expect()
+
+    def _taken_slices(self, *, short_only: bool) -> list[Any]:
+        waiting = {client for client, jobs in self._arrived.items() if jobs}
+        slices = super()._taken_slices(short_only=short_only)
+        self._note_turns(self._missed[0], waiting, {job.ticket.client for job, _, _ in slices}, short_only)
+        return slices
+
+    def _taken_batch(self, is_extra: bool) -> TakenBatch:
+        waiting = {client for client, parts in self._queue._parts.items() if any(part.waiting for part in parts)}
+        batch = super()._taken_batch(is_extra)
+        self._note_turns(self._missed[1], waiting, {part.job.ticket.client for part, _, _ in batch.waiting}, is_extra)
+        return batch
+
+    def _note_turns(self, missed: Counter[Any], waiting: set[Any], served: set[Any], is_extra: bool) -> None:
+        """Count turns of others that a client has waited for: those on the extra thread are for short texts only."""
+        for client in {*missed, *served} - (waiting - served):
+            del missed[client]
+        missed.update(waiting - served if served and not is_extra else ())
+        self._world.expect(max(missed.values(), default=0) < NUM_CLIENTS, "a client waits while others have two turns")
 
     def _may_run(self, work: engine._Work, run: Run) -> bool:
         may_run = super()._may_run(work, run)
@@ -455,10 +511,13 @@ class World:
         for name in ("cores", "_extra", "all_cores"):
             setattr(self.engine, name, Cores(self.scheduler))
         self.service = Service(MODELS, self.engine, METRICS)
-        encoder: Any = SharedEncoder(Encoder(self))  # type: ignore[arg-type]
-        self.runner = SimpleNamespace(
-            device=CPU, tokens_per_batch=lambda num_tokens: MOST_TOKENS, encoder=encoder, collate=Packed
-        )
+        encoders: list[Any] = [SharedEncoder(Encoder(self, number)) for number in (0, 2)]  # type: ignore[arg-type]
+        self.runners = [
+            SimpleNamespace(
+                device=CPU, tokens_per_batch=lambda num_tokens: MOST_TOKENS, encoder=encoder, collate=Packed
+            )
+            for encoder in encoders
+        ]
         self.requests: list[Request] = []
 
     def expect(self, is_right: bool, fault: str) -> None:
@@ -502,8 +561,9 @@ class World:
 
     def run(self) -> Counter[str]:
         """Run until nothing is left to do; what became of the requests."""
+        most = 12 if self.scheduler.draw.random() < 0.1 else 2  # some servers are busy
         for _ in range(2):
-            self.scheduler.add(lambda: self.arrive(int(self.scheduler.draw.random() * 2)))
+            self.scheduler.add(lambda: self.arrive(int(self.scheduler.draw.random() * most)))
         one, steps = self.engine, 0
         while self.scheduler.step():
             steps += 1
@@ -538,6 +598,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Counter[str]]:
     monkeypatch.setattr(engine, "_SMALL_BATCH_TOKENS", 5)
     monkeypatch.setattr(engine, "_LONG_TOKENS", 12)
     monkeypatch.setattr(engine, "_MOST_ITEMS", 3)
+    monkeypatch.setattr("bertkit.serving.queue._TURN_TOKENS", 12)
     monkeypatch.setattr(engine, "inferred", lambda work: work())
     monkeypatch.setattr(engine, "compute", lambda *given: clock.compute(*given))
     monkeypatch.setattr("bertkit.serving.service._SMALL_ANSWER_BYTES", 0)

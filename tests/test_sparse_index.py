@@ -10,7 +10,7 @@ from random_models import our_model
 import bertkit
 from bertkit.checkpoint import SparseSettings
 from bertkit.cli import run
-from bertkit.errors import MissingHeadError, UsageError
+from bertkit.errors import CheckpointError, MissingHeadError, UsageError
 from bertkit.search import Equal, impacts
 from bertkit.search.index import Index
 
@@ -112,6 +112,21 @@ def test_wrong_models_raise(tmp_path: Path, encoder: Path, splade: Path, monkeyp
         pytest.raises(UsageError, match="has changed since the index was created"),
     ):
         index.add(documents(2))
+
+
+def test_a_moved_sparse_model_is_found_again(tmp_path: Path, encoder: Path, splade: Path) -> None:
+    moved = tmp_path / "moved"
+    with Index.open(tmp_path / "store", encoder, sparse=splade) as index:
+        index.add(documents(3))
+        before = scores_of(index, WORDS[4])
+    splade.rename(moved)
+    with Index.open(tmp_path / "store") as index, pytest.raises(CheckpointError, match="bertkit index FILES --sparse"):
+        scores_of(index, WORDS[4])
+    with Index.open(tmp_path / "store", sparse=moved) as index:
+        assert scores_of(index, WORDS[4]) == before
+        index.add(documents(3))
+    with Index.open(tmp_path / "store") as index:
+        assert scores_of(index, WORDS[4]) == before
 
 
 def test_commands(

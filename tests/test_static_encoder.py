@@ -424,8 +424,8 @@ def test_inapplicable_options_raise(vectors):
         ({"layers": "all"}, "layers|all"),
         ({"dimensions": 8}, "have 7"),
         ({"on_long": "ignore"}, "on_long='ignore': expected 'error', 'truncate', 'window'"),
-        ({"max_length": 0}, "max_length=0: expected an integer of at least 1"),
-        ({"max_length": -1}, "max_length=-1: expected an integer of at least 1"),
+        ({"max_length": 0}, "max_length=0: expected an int of at least 1"),
+        ({"max_length": -1}, "max_length=-1: expected an int of at least 1"),
     ):
         with pytest.raises(UsageError, match=message):
             encoder.embed("the cat", **options)

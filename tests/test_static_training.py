@@ -60,6 +60,7 @@ def test_extracted_encoders_have_weights_by_rank(tmp_path):
     np.testing.assert_allclose(opened, encoder.embed(text, report=InferenceReport()), atol=1e-6)
     with pytest.raises(UsageError, match="the width of the model"):
         extract(model, 1_000)
+    assert extract(model).embedding_dim == model.config.hidden_size  # which is less than 256
 
 
 def topic_rows(number: int) -> list[TextSet]:
@@ -162,3 +163,6 @@ def test_commands(tmp_path, capfd):
     distilled = ["words", "extract", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "distilled")]
     assert run([*distilled, "--dimensions", "6"]) == 0
     assert StaticEncoder.open(tmp_path / "distilled").embedding_dim == 6
+    capfd.readouterr()
+    assert run([*distilled[:-1], str(tmp_path / "whole")]) == 0
+    assert "dimensions: all of them are kept" in capfd.readouterr().err

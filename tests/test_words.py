@@ -13,7 +13,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.words import StaticEncoder
 from bertkit.words.benchmarks import score_benchmark
 from bertkit.words.opening import open_words
-from bertkit.words.queries import analogy, axis, nearest, odd_one_out, unit
+from bertkit.words.queries import analogy, axis, nearest, nearest_to, odd_one_out, unit
 
 WORDS = [f"w{number}" for number in range(211)]
 VECTORS = np.random.default_rng(0).normal(size=(len(WORDS), 13)).astype(np.float32)
@@ -143,6 +143,18 @@ def test_bad_questions_end_with_one_sentence(tmp_path, capfd, arguments, message
     assert run(["words", *arguments, "--model", str(tmp_path / "words.vec")]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert message in line
+
+
+def test_a_vector_of_zeros_has_no_cosine():
+    encoder = StaticEncoder.of_words(["zero", "a", "b"], [[0, 0], [1, 0], [0, 1]])
+    for ask in (
+        lambda: nearest(encoder, "zero"), lambda: analogy(encoder, "a", "zero", "b"),
+        lambda: odd_one_out(encoder, ["a", "b", "zero"]), lambda: axis(encoder, [("a", "b"), ("a", "b")], ["zero"]),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match="the vector of 'zero' is zero, which has no cosine"):
+            ask()
+    with pytest.raises(UsageError, match="the vector is zero"):
+        nearest_to(encoder, np.zeros(2), 1)
 
 
 def test_bad_benchmarks_raise(tmp_path, encoder):

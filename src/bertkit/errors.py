@@ -10,6 +10,7 @@ import operator
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -117,21 +118,50 @@ def checked_path(name: str, value: object) -> Path:
         name: what the path is of.
 
     Raises:
-        UsageError: neither a str nor a path.
+        UsageError: neither a str nor a path, or an empty str, which `Path` takes for the working directory.
     """
     if not isinstance(value, str | os.PathLike):
         raise UsageError(f"{name} is {type(value).__name__} ({value!r:.60}): expected a str or a path")
+    if not str(value):
+        raise UsageError(f"{name} is empty: expected a name, or a path such as . for the working directory")
     return Path(value)
 
 
-def check_several(name: str, values: object) -> None:
+def check_type(name: str, value: object, kind: type) -> None:
+    """Check an argument that takes an object of a class of bertkit.
+
+    Raises:
+        UsageError: something else, such as its settings as a dict.
+    """
+    if not isinstance(value, kind):
+        raise UsageError(f"{name} is {type(value).__name__} ({value!r:.60}): expected {kind.__name__}")
+
+
+def check_collection(name: str, values: object, *, in_order: bool = True) -> None:
+    """Check that an argument can be iterated over, value by value: a DataFrame or dict has the names of its columns,
+    bytes have numbers, and the order of a set differs from process to process.
+
+    Raises:
+        UsageError: a table, bytes, no collection, or, if values are ``in_order``, a set.
+    """
+    if in_order and isinstance(values, set | frozenset):
+        raise UsageError(f"expected {name}, got a {type(values).__name__}, which has no order: pass a list of them")
+    if hasattr(values, "columns") or isinstance(values, Mapping):
+        raise UsageError(f"expected {name}, got a {type(values).__name__}: pass one of its columns")
+    if isinstance(values, bytes | bytearray) or not hasattr(values, "__iter__") or getattr(values, "ndim", 1) == 0:
+        one = "a str, or " if name == "texts" else ""
+        raise UsageError(f"expected {name}, got {values!r:.40}: pass {one}several, such as a list of them")
+
+
+def check_several(name: str, values: object, *, in_order: bool = True) -> None:
     """Check an argument that takes several texts or names.
 
     Raises:
-        UsageError: one str, whose characters would be taken for them.
+        UsageError: one str, whose characters would be taken for them, or what `check_collection` refuses.
     """
     if isinstance(values, str):
         raise UsageError(f"{name} is a str ({values!r:.40}): expected several, such as [{values!r:.40}]")
+    check_collection(name, values, in_order=in_order)
 
 
 def check_above_zero(config: object, *names: str) -> None:

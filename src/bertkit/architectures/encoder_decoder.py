@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bertkit.architectures.tensor_names import bert_rules
 from bertkit.batch import Batch
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_count
 from bertkit.heads.masked_lm import MaskedLMHead, VocabularyHead
 from bertkit.transformer import BertConfig, Decoder, Encoder, Recorder, TransformerConfig
 from bertkit.transformer.kernels import apply_linear
@@ -179,7 +179,7 @@ def initialize_encoder_decoder(network: EncoderDecoder, seed: int) -> None:
     or 1 / sqrt(width) in the original Transformer; biases are 0, and layer normalization starts as the identity.
     """
     standard_deviation = network.config.kind.embedding_deviation(network.config.decoder)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(checked_count("seed", seed, 0))
     for module in network.modules():
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=standard_deviation, generator=generator)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from bertkit.architectures.registry import architecture_of
+from bertkit.errors import checked_count
 from bertkit.later import nn, torch
 from bertkit.transformer import EncoderConfig
 
@@ -23,7 +24,7 @@ def initialize(module: nn.Module, config: EncoderConfig, seed: int) -> None:
     with BERT's 0.02 the logits are close to each other, and a short run does not learn rare labels
     (docs/guides/finetuning.md).
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(checked_count("seed", seed, 0))
     cutoff = architecture_of(config).initial_cutoff(config)
     for name, part in module.named_modules():
         weight = getattr(part, "weight", None)

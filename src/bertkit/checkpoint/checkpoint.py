@@ -12,7 +12,7 @@ from bertkit.checkpoint.config_file import default_label_names
 from bertkit.checkpoint.late_interaction import LateInteraction
 from bertkit.checkpoint.sentence import SentenceSettings
 from bertkit.checkpoint.sparse import SparseSettings
-from bertkit.errors import MissingHeadError, UsageError
+from bertkit.errors import MissingHeadError, UsageError, check_several
 from bertkit.tasks.task import TextTask
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout
@@ -140,7 +140,8 @@ def check_label_names(label_names: Sequence[str]) -> None:
     Raises:
         UsageError: not a sequence of different str.
     """
-    if isinstance(label_names, str) or not all(isinstance(name, str) for name in label_names):
+    check_several("label_names", label_names)
+    if not all(isinstance(name, str) for name in label_names):
         raise UsageError(f"label_names={label_names!r:.80}: expected a list of str")
     if len(set(label_names)) < len(label_names):
         raise UsageError(f"label_names={label_names!r:.80}: expected a different name for each label")

@@ -68,10 +68,10 @@ def open_checkpoint(
         MissingHeadError: a head in ``heads`` is neither stored nor in ``new``.
         UsageError: an unknown head, or a str instead of several names.
     """
-    check_several("heads", heads)
-    check_several("new", new)
-    check_several("ignore_tensors", ignore_tensors)
-    check_several("ignore_config_keys", ignore_config_keys)
+    check_several("heads", () if heads is None else heads)
+    check_several("new", new, in_order=False)
+    check_several("ignore_tensors", ignore_tensors, in_order=False)
+    check_several("ignore_config_keys", ignore_config_keys, in_order=False)
     settings, late = read_sentence_settings(directory), read_late_interaction(directory)
     folder = transformer_folder(directory)
     config = read_config(folder, ignore_config_keys)

@@ -228,7 +228,7 @@ def train_pairs(
 
 
 @command.command
-def extract(*, out: OutPath, model: ModelName = EMBEDDING_MODEL, dimensions: int = 256) -> None:
+def extract(*, out: OutPath, model: ModelName = EMBEDDING_MODEL, dimensions: int | None = None) -> None:
     """Extract a static encoder from a model: its output for each token alone, with fewer dimensions.
 
     Parameters
@@ -236,7 +236,7 @@ def extract(*, out: OutPath, model: ModelName = EMBEDDING_MODEL, dimensions: int
     out
         The folder to write, a StaticEmbedding.
     dimensions
-        Number of components of a vector.
+        Number of components of a vector; by default 256, or all of a model that has fewer.
     """
     from bertkit.cli.models import EXACT, open_model
     from bertkit.words.extraction import extract
@@ -244,9 +244,12 @@ def extract(*, out: OutPath, model: ModelName = EMBEDDING_MODEL, dimensions: int
     if out.exists():
         raise UsageError(f"{out} exists: choose another folder")
     check_folder_writable(out)
-    encoder = extract(open_model(model, EXACT), dimensions)
+    encoder = extract(opened := open_model(model, EXACT), dimensions)
+    num_tokens, width = encoder.vectors.shape
+    if dimensions is None and width == opened.config.hidden_size:
+        note(f"{model} has {width} dimensions: all of them are kept")
     encoder.save(out)
-    emit([{"out": str(out), "num_tokens": len(encoder.vectors), "dimensions": dimensions}])
+    emit([{"out": str(out), "num_tokens": num_tokens, "dimensions": width}])
 
 
 @command.command

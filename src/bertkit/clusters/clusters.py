@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from bertkit.clusters.names import class_words
-from bertkit.errors import DataError, UsageError, required
-from bertkit.neighbors import communities, duplicate_groups
+from bertkit.errors import DataError, UsageError, check_type, required
+from bertkit.neighbors import communities, duplicate_groups, number_rows
 from bertkit.tokenizer.tokenizer import listed_texts
+from bertkit.tokenizer.wordpiece import explain_bad_text
 
 _NUM_TYPICAL = 3
 _NUM_WORDS = 4
@@ -42,6 +43,8 @@ class ClusterOptions:
         is_int = isinstance(self.seed, int | np.integer) and not isinstance(self.seed, bool)
         if not is_int or not 0 <= self.seed < 2**32:
             raise UsageError(f"seed={self.seed!r}: expected an integer from 0 to 2**32 - 1")
+        if isinstance(self.threshold, int | float) and self.threshold > 1:
+            raise UsageError(f"threshold={self.threshold}: expected a cosine, at most 1")
         if self.threshold is not None and self.method not in ("communities", "duplicates"):
             raise UsageError(f"method {self.method} has no threshold: omit it")
 
@@ -117,12 +120,9 @@ def find_clusters(
         DataError: a vector with a component that is not finite.
         DependencyError: k-means, agglomerative or density clustering without scikit-learn.
     """
-    texts, vectors = listed_texts(texts), np.asarray(vectors)
-    if vectors.ndim != 2:
-        raise UsageError(f"find_clusters: expected vectors (num_texts, embedding_dim), got shape {vectors.shape}")
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise UsageError(f"find_clusters: text {number} is {type(text).__name__} ({text!r:.40}): expected str")
+    check_type("options", options, ClusterOptions)
+    texts, vectors = listed_texts(texts), number_rows(vectors, "find_clusters")
+    explain_bad_text(texts, 0)
     if len(texts) != len(vectors):
         raise UsageError(
             f"find_clusters: {len(texts)} texts and {len(vectors)} vectors; expected one vector for each text"

@@ -129,7 +129,10 @@ class Comparison:
 
         stopped = search(jobs(), record=lambda name, outcome: None, choose=lambda: ([], []))
         rows = self._rows(cloze is not None)
-        if stopped is None:
+        if stopped is not None:
+            num_results, number = sum(row["seeds"] for row in rows), len(self._models) * len(settings.seeds)
+            self.log_line(f"stopped: the table holds {num_results} of {number} results so far; --resume continues")
+        else:
             write_comparison_page(self.out / "comparison.html", rows, self._training(), cloze)
         return rows
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertkit.documents.metadata import check_id, check_unicode
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_count
 
 Heading = tuple[int, int, str]
 """First character, level from 1, and heading; "" for the text after the end of a section."""
@@ -40,6 +40,16 @@ class Document:
             if not isinstance(text, str):
                 raise UsageError(f"document {self.id!r:.60}: {name} is {type(text).__name__}, expected str")
             check_unicode(f"document {self.id!r:.60}: {name}", text)
+        for heading in self.headings:
+            match heading:
+                case (int(), int(), str()):
+                    continue
+            raise UsageError(
+                f"document {self.id!r:.60}: the heading {heading!r:.60}: expected its first character, level and text"
+            )
+        for name, number in (("offset", self.offset), ("line", self.line)):
+            if number is not None:
+                checked_count(f"document {self.id!r:.60}: {name}", number, 0)
         if not isinstance(self.metadata, Mapping):
             raise UsageError(f"document {self.id!r:.60}: metadata is {type(self.metadata).__name__}, expected a dict")
 

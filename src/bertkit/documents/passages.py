@@ -9,7 +9,7 @@ import numpy as np
 from bertkit.corpus.layouts import SAMPLE_BYTES, guess_layout
 from bertkit.corpus.sentences import cut_sentences
 from bertkit.documents.document import Document, path_to
-from bertkit.errors import UsageError, checked_count
+from bertkit.errors import UsageError, check_type, checked_count
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ def cut_passages(document: Document, options: PassageOptions = PassageOptions())
     A heading belongs to the passage it starts. A sentence longer than a passage is cut at white space. Passages have no
     white space at their ends, and contain every other character.
     """
+    check_type("passages", options, PassageOptions)
     text = document.text
     bounds = [0, *(start for start, _, _ in document.headings if start > 0), len(text)]
     path = [heading for heading in document.headings if heading[0] < 0]

@@ -11,7 +11,7 @@ from pathspec import GitIgnoreSpec
 
 from bertkit.documents.document import INDEX_FILE, SkippedFile, SourceFile
 from bertkit.documents.readers import KINDS_TO_CHOOSE, why_not_text
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, check_several, check_type
 
 Rule = tuple[str, str, GitIgnoreSpec]
 """Absolute path of a folder, the name of its .gitignore, and the patterns in it."""
@@ -26,6 +26,8 @@ class FileOptions:
     kind: str = ""  # read every file as this kind, "text" or an extension without the dot; "": by its name
 
     def __post_init__(self) -> None:
+        for name, patterns in (("exclude", self.exclude), ("include", self.include)):
+            check_several(name, patterns, in_order=False)
         if self.kind and self.kind not in KINDS_TO_CHOOSE:
             raise UsageError(f"files as {self.kind!r}: expected one of {', '.join(KINDS_TO_CHOOSE)}")
         try:
@@ -48,6 +50,7 @@ def find_sources(
     Raises:
         DataError: no such file or folder.
     """
+    check_type("files", options, FileOptions)
     files: dict[tuple[int, int], SourceFile] = {}  # by device and number
     for path in paths:
         if not str(path):

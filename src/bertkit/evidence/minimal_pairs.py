@@ -10,7 +10,7 @@ from bertkit.errors import UsageError
 from bertkit.evidence.intervals import Interval, bootstrap_interval, wilson_interval
 from bertkit.evidence.suites import Paradigm
 from bertkit.inference.pseudo_likelihood import Method
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 
 TIE = 1e-4
 """In nats. Smaller differences of log-likelihoods are ties, as sums of float32 logarithms are not more precise."""
@@ -110,6 +110,7 @@ def score_minimal_pairs(
         UsageError: no paradigm, or one without pairs.
         MissingHeadError: the masked LM head is missing or was never trained.
     """
+    check_model(model)
     if not suite or not all(paradigm.pairs for paradigm in suite):
         raise UsageError(f"{len(suite)} paradigms: expected at least one, each with at least one pair")
     sentences = [sentence for paradigm in suite for pair in paradigm.pairs for sentence in pair]

@@ -12,7 +12,7 @@ import numpy as np
 
 from bertkit.errors import DataError, UsageError
 from bertkit.inference import InferenceReport
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.tasks import JudgedTask, TextTask
 from bertkit.tokenizer import Encodings
 
@@ -95,6 +95,7 @@ def outcomes_of(model: Model, examples: Sequence[Any], *, progress: bool | None 
         MissingHeadError: the model has no task, or its head was never trained.
         UsageError: the task is neither classification nor tagging.
     """
+    check_model(model)
     task = judged_task(model.trained.task)
     if not examples:
         raise DataError("no examples to evaluate the model on: expected at least one")

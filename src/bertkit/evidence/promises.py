@@ -15,7 +15,7 @@ from bertkit.evidence.conformal import Answers, answers_needed, answers_threshol
 from bertkit.evidence.intervals import wilson_interval
 from bertkit.evidence.outcomes import outcomes_of
 from bertkit.extraction.opening import SECTION
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.tasks.examples import TaggedText
 from bertkit.tasks.tags import Scheme, entities_in
 
@@ -60,6 +60,7 @@ class EntityPromise:
 
 def promises_of(model: Model) -> tuple[str, ...]:
     """What a threshold of a model can promise: some of the keys of SHARES."""
+    check_model(model)
     return ("recall", "precision") if model.is_extractor else model.trained.task.promises
 
 

@@ -12,7 +12,7 @@ from bertkit.errors import DataError
 from bertkit.evidence.collections import Collection
 from bertkit.evidence.intervals import Measured, bootstrap_interval
 from bertkit.inference.text_encoder import TextEncoder
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.neighbors import Corpus
 
 CUTOFF = 10
@@ -52,6 +52,7 @@ def rerank(
     Raises:
         UsageError: a model with several labels.
     """
+    check_model(model)
     results = {}
     for query, ranking in rankings.items():
         best = in_order(ranking)[:depth]

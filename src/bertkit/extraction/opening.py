@@ -29,6 +29,7 @@ from bertkit.extraction.settings import (
     reads_schemas,
 )
 from bertkit.files.json_files import member
+from bertkit.inference.auto_precision import PrecisionChoice, choose_precision
 from bertkit.inference.runner import Runner
 from bertkit.later import torch
 from bertkit.locate import locate
@@ -43,14 +44,14 @@ SECTION = "extraction"
 _ENCODERS = "token_rep_layer."
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Place:
     """How weights are opened."""
 
     folder: Path
     stored: Mapping[str, StoredTensor]
     dtype: str
-    precision: str
+    choice: PrecisionChoice  # of the encoders; "auto" until the first is there
     device: Any  # None: the CPU, without torch where that is as fast
 
 
@@ -61,7 +62,7 @@ def open_extractor(
 
     Args:
         name: a folder, or a name as in `bertkit.load`.
-        precision, device: as in `bertkit.load`; the precision is not "auto".
+        precision, device: as in `bertkit.load`.
 
     Raises:
         CheckpointError: no such model, or one that is incomplete, unsupported or unsafe to open.
@@ -70,9 +71,17 @@ def open_extractor(
     folder = locate(name)
     settings = read_schema_settings(folder) if reads_schemas(folder) else read_settings(folder)
     where = None if is_cpu(device) else resolve_device(device)
-    place = _Place(folder, stored_tensors(folder), weights_dtype_name(precision), precision, where)
-    if isinstance(settings, SchemaSettings):
-        return _schema_extractor(settings, place)
+    dtype = weights_dtype_name("float32" if precision == "auto" else precision)
+    place = _Place(folder, stored_tensors(folder), dtype, PrecisionChoice(precision, ""), where)
+    extractor: Extractor | SchemaExtractor
+    is_of_schemas = isinstance(settings, SchemaSettings)
+    extractor = _schema_extractor(settings, place) if is_of_schemas else _extractor(settings, place)
+    extractor.precision = place.choice
+    return extractor
+
+
+def _extractor(settings: ExtractionSettings, place: _Place) -> Extractor:
+    folder = place.folder
     text = _runner(settings.encoder, f"{_ENCODERS}bert_layer.model.", folder, place)
     labels, labels_width = None, None
     if settings.labels_encoder is not None:
@@ -140,9 +149,12 @@ def _runner(content: dict[str, Any], prefix: str, tokenizer_folder: Path, place:
             f"{tokenizer_folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding has only "
             f"{config.vocab_size} rows: tokenizer and weights belong to different models"
         )
-    if place.device is not None or not runs_in_arrays(network.encoder, place.precision):
+    if place.choice.precision == "auto":
+        place.choice = choose_precision(as_torch(network).to(place.device or "cpu").encoder, tokenizer)
+    precision = place.choice.precision
+    if place.device is not None or not runs_in_arrays(network.encoder, precision):
         network = as_torch(network).to(place.device or "cpu")
-    return Runner(network, tokenizer, prepare(network.encoder, place.precision))
+    return Runner(network, tokenizer, prepare(network.encoder, precision))
 
 
 def _layers(shapes: Shapes, place: _Place, encoders: tuple[str, ...], unused: Shapes) -> Layers:

@@ -41,7 +41,7 @@ def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
     Raises:
         UsageError: none, too many, a str instead of several, or one that is empty or given twice.
     """
-    check_several("labels", labels)
+    check_several("labels", labels, in_order=False)
     names = list(labels)
     if not names:
         raise UsageError('no labels: expected what to look for, such as ["person", "place"]')

@@ -13,6 +13,7 @@ from bertkit.extraction.decoding import Entity
 from bertkit.extraction.schema import Labels, Schema, named
 from bertkit.extraction.schema_reading import Reading
 from bertkit.extraction.windows import Window, Words, WordSplitter
+from bertkit.inference.auto_precision import PrecisionChoice
 from bertkit.inference.runner import Runner, chunks, text_length
 from bertkit.tokenizer.tokenizer import refuse_one_text
 
@@ -64,6 +65,8 @@ class WindowedExtractor(ABC, Generic[Plan]):
     Long texts are read in windows, so nothing is left out. What is found has the same bits regardless of the other
     texts and of the order of labels.
     """
+
+    precision: PrecisionChoice  # of its encoders
 
     def __init__(self, runner: Runner, splitter: WordSplitter, threshold: float) -> None:
         self.threshold = threshold  # default of `extract`: what `bertkit calibrate` stored, or 0.5

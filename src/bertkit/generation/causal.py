@@ -14,7 +14,7 @@ from bertkit.generation.decoding import CachedDecoding, PreparedOutput
 from bertkit.generation.engine import Decoding
 from bertkit.generation.generator import Generator, check_lengths
 from bertkit.generation.settings import GenerationSettings
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.transformer import PreparedDecoder
 
 
@@ -23,6 +23,7 @@ class Causal(Generator):
     with the separator of its tokenizer."""
 
     def __init__(self, model: Model) -> None:
+        check_model(model)
         super().__init__()
         self.model, self.network = model, model.network
         self.tokenizer = self.target_tokenizer = model.tokenizer

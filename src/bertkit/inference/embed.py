@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from numbers import Integral
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from bertkit.batch import Batch
 from bertkit.checkpoint import SentenceSettings
 from bertkit.device import receive, send, send_together
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, check_type, checked_count
 from bertkit.heads import LayerSelection, Projection, poolings_of
 from bertkit.heads.pooling import finish, pool_windows
 from bertkit.heads.projection import unit_length
@@ -64,8 +63,8 @@ class EmbedOptions:
             raise UsageError("pooling='pooler' uses only the last layer: omit layers")
         for name in ("dimensions", "max_length", "tokens_per_batch"):
             number = getattr(self, name)
-            if number is not None and (not isinstance(number, Integral) or number < 1):
-                raise UsageError(f"{name}={number!r}: expected an integer of at least 1")
+            if number is not None:
+                checked_count(name, number)
         if self.normalize not in (None, True, False):
             raise UsageError(f"normalize={self.normalize!r}: expected True, False or None")
         if self.on_long not in get_args(OnLong):
@@ -88,6 +87,7 @@ def embed(
     Without a report, texts that were cut issue a TruncationWarning, and [UNK] tokens an UnknownWordsWarning.
     """
     counts = InferenceReport() if report is None else report
+    check_type("report", counts, InferenceReport)
     if isinstance(texts, str):
         vectors = embed_one(runner, settings, texts, options, counts)
     elif isinstance(texts, Sequence) and len(texts) == 1:

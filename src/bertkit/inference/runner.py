@@ -15,13 +15,12 @@ import numpy as np
 from bertkit.architectures import Network
 from bertkit.batch import Batch, collate, length_sorted_batches
 from bertkit.device import device_of
-from bertkit.errors import OverLengthError, UsageError
+from bertkit.errors import OverLengthError, UsageError, check_collection, check_type
 from bertkit.executor import executor, map_on_cores, num_threads
 from bertkit.inference.report import InferenceReport
 from bertkit.later import Tensor, torch
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.ragged import ranges
-from bertkit.tokenizer.tokenizer import check_items
 from bertkit.transformer import Encoder, PreparedEncoder
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.arrays import empty, library_of, rows_beside
@@ -226,7 +225,8 @@ def encoded_chunks(
     Raises:
         UsageError: a table instead of items.
     """
-    check_items(items)
+    check_collection("texts", items)
+    check_type("report", report, InferenceReport)
     with bar_of(items, doing, unit, progress) as bar:
         for chunk in chunks(items, num_characters, most, read):
             encodings = encode(chunk, report.num_texts)
@@ -301,7 +301,7 @@ def chunks(
     Raises:
         UsageError: a table instead of items, or an item that is wrong, with its index.
     """
-    check_items(items)
+    check_collection("texts", items)
     chunk: list[Item] = []
     characters = 0
     for index, item in enumerate(items):

@@ -14,7 +14,7 @@ import numpy as np
 from bertkit.errors import UsageError
 from bertkit.inference import LayerTrace, Trace
 from bertkit.inspection.view import MAX_PAGE_BYTES, View, own_file
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Markup, Program, element, paragraph, section
 
 Side = Literal["all", "A", "B"]
@@ -180,6 +180,7 @@ def inspect_attention(
         OverLengthError: more tokens than the model accepts.
         UsageError: an empty text, no layer, or an unknown layer.
     """
+    check_model(model)
     traced = model.trace(text, pair, layers=layers)
     if not traced.layers:
         raise UsageError("no layer chosen: expected at least one, such as layers=[1]")

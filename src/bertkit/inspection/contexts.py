@@ -13,7 +13,7 @@ from bertkit.errors import UsageError, checked_count
 from bertkit.inspection.contextual import cosines, first_occurrence, word_spans, word_vectors
 from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatter_program
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Line, Markup, Program, data, line_chart, paragraph, section, table
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.tokenizer import listed_texts
@@ -117,8 +117,9 @@ def inspect_contexts(
         UsageError: fewer than three texts with the word, a str instead of texts, different numbers of senses and texts,
             or ``top_k`` below 1.
     """
+    check_model(model)
     texts = listed_texts(texts)
-    top_k = checked_count("top_k", top_k)
+    top_k, seed = checked_count("top_k", top_k), checked_count("seed", seed, 0)
     senses = None if senses is None else list(senses)
     if senses is not None and len(senses) != len(texts):
         raise UsageError(f"{len(senses)} senses for {len(texts)} texts: expected one for each")

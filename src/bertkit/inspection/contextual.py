@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, UsageError, check_type
 from bertkit.files.lines import Line, location, open_lines
 from bertkit.inference import Runner
 from bertkit.model import Model
@@ -85,6 +85,8 @@ def _of_words() -> str:
 
 def first_occurrence(word: str, text: str) -> Span | None:
     """The characters of a word in a text, matched as a whole word, ignoring case; None if it is not there."""
+    for name, value in (("the word", word), ("a text", text)):
+        check_type(name, value, str)
     own = _of_words()
     match = re.search(rf"(?<![{own}]){re.escape(word)}(?![{own}])", text, re.IGNORECASE) if word.strip() else None
     return match.span() if match else None

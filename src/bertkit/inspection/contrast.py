@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, check_type, checked_count
 from bertkit.inference import InferenceReport
 from bertkit.inspection.contextual import cosines, first_occurrence, token_states, word_spans, word_states
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Line, Markup, data, line_chart, paragraph, section, table
 from bertkit.tokenizer.encoding import Encoding, Span
+from bertkit.tokenizer.tokenizer import listed_texts
 from bertkit.words import StaticEncoder
 from bertkit.words.opening import input_embeddings
 
@@ -125,6 +126,13 @@ def inspect_contrast(
         UsageError: a text without the word, a word without tokens or a static vector, fewer than three baseline
             texts, or none with a word.
     """
+    check_model(model)
+    pair, baseline, seed = listed_texts(texts), listed_texts(baseline), checked_count("seed", seed, 0)
+    if len(pair) != 2:
+        raise UsageError(f"{len(pair)} texts: expected two, to compare a word in them")
+    texts = pair[0], pair[1]
+    if static is not None:
+        check_type("static", static, StaticEncoder)
     spans = [_span_of(word, text) for text in texts]
     others = [text for text in baseline if text.strip() and text not in texts]
     lengths = model.tokenizer.encode_batch(others, with_offsets=False).seqlens if others else ()

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, check_several
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Line, Markup, findings, heat_map, line_chart, paragraph, section, table
+from bertkit.tokenizer.tokenizer import listed_texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +79,12 @@ def inspect_difference(
         OverLengthError: a text has more tokens than a model accepts.
         UsageError: no texts, or models whose tokenizers differ on them.
     """
+    check_model(first, "the first model")
+    check_model(second, "the second model")
+    texts = listed_texts(texts)
+    check_several("names", names)
+    if len(names) != 2:
+        raise UsageError(f"names={names!r:.60}: expected two, one of each model")
     if not texts:
         raise UsageError("no texts: expected at least one")
     is_same_shape = _shapes(first) == _shapes(second)

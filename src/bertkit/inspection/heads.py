@@ -20,7 +20,7 @@ from bertkit.inspection.attention import AttentionView
 from bertkit.inspection.contextual import Tree
 from bertkit.inspection.shared_weights import sharing_weights
 from bertkit.inspection.view import View, own_file
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Markup, Program, heat_map, paragraph, section, table
 from bertkit.tokenizer.tokenizer import listed_texts
 from bertkit.transformer import Encoder
@@ -142,6 +142,7 @@ def inspect_heads(model: Model, texts: Sequence[str] | Sequence[Tree]) -> HeadsV
         OverLengthError: a text has more tokens than the model accepts.
         UsageError: no texts, an empty one, a str instead of texts, or a mix of texts and trees.
     """
+    check_model(model)
     texts = listed_texts(texts)
     if not texts:
         raise UsageError("no texts: expected at least one")

@@ -13,7 +13,7 @@ from bertkit.errors import UsageError
 from bertkit.inference.trace import array
 from bertkit.inspection.contextual import cosines
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Line, Markup, findings, heat_map, line_chart, paragraph, section, table
 
 _POSITIONS = 32  # maximum number in the maps
@@ -96,6 +96,7 @@ def inspect_input(model: Model, text: str, pair: str | None = None) -> InputView
         OverLengthError: more tokens than the model accepts.
         UsageError: an empty text.
     """
+    check_model(model)
     traced = model.trace(text, pair, layers=[])
     embeddings = model.encoder.embeddings
     ids = torch.from_numpy(traced.input_ids.astype(np.int64))

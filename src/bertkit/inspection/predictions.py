@@ -14,7 +14,7 @@ from bertkit.inference import FilledMask
 from bertkit.inference.pseudo_likelihood import Method
 from bertkit.inspection.pieces import Pieces
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import (
     Line,
     Markup,
@@ -190,6 +190,7 @@ def inspect_fill(model: Model, text: str, *, top_k: int = 8) -> FillView:
         OverLengthError: more tokens than the model accepts.
         UsageError: no [MASK] in the text.
     """
+    check_model(model)
     return FillView(text, model.fill_mask(text, top_k=top_k))
 
 
@@ -201,6 +202,7 @@ def inspect_surprise(model: Model, text: str, *, method: Method = "plain") -> Su
         OverLengthError: more tokens than the model accepts.
         UsageError: an empty text.
     """
+    check_model(model)
     (log_probs,) = model.token_log_probs([text], method=method)
     if not len(log_probs):
         raise UsageError("the text is empty: expected at least one word")
@@ -222,6 +224,7 @@ def inspect_lens(model: Model, text: str, pair: str | None = None) -> LensView:
         OverLengthError: more tokens than the model accepts.
         UsageError: an empty text.
     """
+    check_model(model)
     model.require_trained("masked_lm")
     traced = model.trace(text, pair, layers=[])
     head, word = model.network.require_head("masked_lm"), model.encoder.embeddings.word.weight

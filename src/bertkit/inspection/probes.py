@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.architectures import initialize
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, check_type
 from bertkit.inspection.contextual import LabeledWords, pieces_of, word_vectors
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Line, Markup, Reference, line_chart, paragraph, section, table
 
 _EPOCHS, _LEAST_STEPS, _BATCH_SIZE = 10, 300, 256
@@ -116,6 +116,10 @@ def inspect_probes(
         OverLengthError: a text has more tokens than the model accepts.
         UsageError: no labeled words in one of the parts.
     """
+    check_model(model)
+    train, test = list(train), list(test)
+    for each in train + test:
+        check_type("a text", each, LabeledWords)
     parts = [_with_tokens(model, part) for part in (train, test)]
     num_given = sum(len(each.labels) for part in (train, test) for each in part)
     names = [[name for each in part for name in each.labels] for part in parts]

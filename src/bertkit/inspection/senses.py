@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertkit.errors import OverLengthError, UsageError
+from bertkit.errors import OverLengthError, UsageError, checked_count
 from bertkit.inspection.contextual import first_occurrence, word_vectors
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.tokenizer.tokenizer import listed_texts
 
 _LAYERS = 4  # the last ones, summed (Devlin et al. 2018, section 5.3; Loureiro et al. 2021 for senses)
@@ -48,9 +48,13 @@ def find_senses(
         OverLengthError: a text has more tokens than the model accepts.
         UsageError: fewer texts with the word than senses, fewer than two senses, or a str instead of texts.
     """
+    check_model(model)
     texts = listed_texts(texts)
-    if num_senses < 2:
-        raise UsageError(f"num_senses={num_senses}: expected at least 2")
+    num_senses, num_examples = (
+        checked_count("num_senses", num_senses, 2),
+        checked_count("num_examples", num_examples, 0),
+    )
+    seed = checked_count("seed", seed, 0)
     matches = [(index, span) for index, text in enumerate(texts) if (span := first_occurrence(word, text))]
     if len(matches) < num_senses:
         raise UsageError(f"{len(matches)} of {len(texts)} texts have the word {word!r}: expected at least {num_senses}")

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bertkit.clusters import ClusterOptions, find_clusters
-from bertkit.errors import OverLengthError, UsageError, required
+from bertkit.errors import OverLengthError, UsageError, checked_count, required
 from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatter_program
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Markup, Program, heat_map, paragraph, section, table
 from bertkit.tokenizer.tokenizer import listed_texts
 
@@ -100,13 +100,13 @@ def inspect_map(
         DependencyError: scikit-learn is not installed.
         UsageError: fewer than three texts, a str instead of texts, or an unknown projection.
     """
+    check_model(model)
     texts = listed_texts(texts)
     if len(texts) < 3:
         raise UsageError(f"{len(texts)} texts: expected at least 3 for a map")
     if projection not in ("pca", "tsne"):
         raise UsageError(f"projection={projection!r}: expected 'pca' or 'tsne'")
-    if num_clusters < 1:
-        raise UsageError(f"num_clusters={num_clusters}: expected at least 1")
+    num_clusters = checked_count("num_clusters", num_clusters)
     embedded = model.embed(texts, on_long="window")
     unit = embedded / np.maximum(np.linalg.norm(embedded, axis=1, keepdims=True), 1e-12)
     vectors = embedded.astype(np.float64)
@@ -131,6 +131,7 @@ def inspect_next_sentence(model: Model, sentences: Sequence[str]) -> NextSentenc
         OverLengthError: a pair has more tokens than the model accepts.
         UsageError: fewer than two sentences.
     """
+    check_model(model)
     sentences = listed_texts(sentences)
     if len(sentences) < 2:
         raise UsageError(f"{len(sentences)} sentences: expected at least 2")

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, check_type, checked_count
 from bertkit.inspection.contextual import Tree, word_vectors
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Line, Markup, Reference, element, figure, line_chart, paragraph, scrolling, section
 from bertkit.tasks.metrics import spearman
 
@@ -112,9 +112,11 @@ def inspect_structure(
         OverLengthError: a sentence has more tokens than the model accepts.
         UsageError: no sentences of 2 to 60 words, a rank or a number of epochs below 1, or layers that the model lacks.
     """
-    for name, value in (("rank", rank), ("epochs", epochs)):
-        if value < 1:
-            raise UsageError(f"{name}={value}: expected at least 1")
+    check_model(model)
+    rank, epochs = checked_count("rank", rank), checked_count("epochs", epochs)
+    train, test = list(train), list(test)
+    for tree in train + test:
+        check_type("a sentence", tree, Tree)
     last = model.config.num_hidden_layers
     if layers is not None and not (layers and all(0 <= layer <= last for layer in layers)):
         raise UsageError(f"layers={list(layers)}: expected one or more of 0 to {last}, the layers of this model")

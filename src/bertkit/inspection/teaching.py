@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_path
 from bertkit.files.whole_files import check_folder_writable, whole_file
 from bertkit.inference import Trace
 from bertkit.inspection.attention import AttentionView, score_of
@@ -18,7 +18,7 @@ from bertkit.inspection.contextual import cosines
 from bertkit.inspection.inputs import InputView, inspect_input
 from bertkit.inspection.predictions import LensView, inspect_lens
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Markup, data, element, heat_map, page, paragraph, section, share_bar, table
 
 _MOST_ROWS = 12
@@ -151,6 +151,7 @@ def inspect_all(model: Model, text: str) -> TeachingView:
         OverLengthError: more tokens than the model accepts.
         UsageError: an empty text.
     """
+    check_model(model)
     trace = model.trace(text)
     own = np.flatnonzero(~trace.special_tokens_mask)
     if not len(own):
@@ -181,7 +182,8 @@ def write_folder(model: Model, text: str, folder: str | Path) -> list[Path]:
         OverLengthError, UsageError: as `inspect_all`; the folder cannot be written, or has an index.html that is
             not such an index.
     """
-    folder = Path(folder)
+    check_model(model)
+    folder = checked_path("the folder to write", folder)
     check_folder_writable(folder)
     _check_index(folder)
     teaching = inspect_all(model, text)

@@ -11,15 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch, collate
-from bertkit.errors import OverLengthError, UsageError
+from bertkit.errors import OverLengthError, UsageError, checked_count
 from bertkit.inference import EmbedOptions, Runner, Trace, trace
 from bertkit.inference.embed import max_sequence_length, prompt_of
 from bertkit.inspection.pieces import Pieces
 from bertkit.inspection.shared_weights import sharing_weights
 from bertkit.inspection.view import View
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.pages import Markup, details, heat_map, paragraph, shaded_text, table
 from bertkit.tasks import ChoiceQuestion
+from bertkit.tokenizer.wordpiece import explain_bad_text
 from bertkit.transformer import Encoder
 
 _STEPS_AT_A_TIME = 10
@@ -137,8 +138,8 @@ def inspect_why(
         UsageError: a task other than classification and regression, a head over the vectors of two texts, an unknown
             label, an empty text, or no steps.
     """
-    if steps < 1:
-        raise UsageError(f"steps={steps}: expected at least 1")
+    check_model(model)
+    steps = checked_count("steps", steps)
     task = model.trained.task
     head = task.head
     if head not in ("sequence_classification", "vector_classification") or task.example_type is ChoiceQuestion:
@@ -209,11 +210,13 @@ def inspect_similarity(model: Model, text: str, other: str) -> SimilarityView:
         OverLengthError: more tokens than the model accepts, or than it is set to read.
         UsageError: a model with another pooling or with layers after it, or an empty text without a prompt.
     """
+    check_model(model)
     settings = model.sentence_settings
     if settings.pooling != "mean":
         raise UsageError(f"this model pools by {settings.pooling!r}: expected mean pooling, which is a sum over tokens")
     if settings.layers:
         raise UsageError("this model has layers after the mean: expected the mean alone, which is a sum over tokens")
+    explain_bad_text([text, other], 0)
     prompt = prompt_of(EmbedOptions(), settings)
     skipped = 0 if settings.include_prompt or not prompt else len(model.tokenizer.encode(prompt)) - 1  # with [CLS]
     longest = max_sequence_length(_runner(model), settings, None)

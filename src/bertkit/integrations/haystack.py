@@ -1,10 +1,12 @@
 """Haystack: components that embed texts and documents, retrieve from an index, and rank."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from bertkit.errors import DependencyError, UsageError
-from bertkit.model import Model, load
+from bertkit.errors import DependencyError, UsageError, check_several, check_type
+from bertkit.integrations.given import index_of, model_of
+from bertkit.model import Model
 from bertkit.search.encoder import Encoder
 from bertkit.search.filter_syntax import comparison
 from bertkit.search.filters import And, Filter, Not, Or
@@ -19,8 +21,8 @@ except ImportError:
 class _Embedder:
     """A model with options: those of `bertkit.search.encoder.Encoder.of`."""
 
-    def __init__(self, model: str = "all-MiniLM-L6-v2", **options: Any) -> None:
-        self.model, self.options = model, options
+    def __init__(self, model: str | Path = "all-MiniLM-L6-v2", **options: Any) -> None:
+        self.model, self.options = str(model), options
         options_of_encoder: dict[str, Any] = {"similarity": "cosine"} | options  # for stores of the framework
         self.encoder = Encoder.of(model, **options_of_encoder)
 
@@ -46,6 +48,8 @@ class BertkitDocumentEmbedder(_Embedder):
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:
         """The documents with their vectors."""
+        for document in documents:
+            check_type("a document", document, Document)
         vectors = self.encoder.embed_document([document.content or "" for document in documents]).tolist()
         pairs = zip(documents, vectors, strict=True)
         return {"documents": [replace(document, embedding=vector) for document, vector in pairs]}
@@ -56,9 +60,8 @@ class BertkitRetriever:
     """Retrieves passages of an index, given as an object or by its folder, by hybrid search, with their location in
     ``meta``. Filters are those of Haystack, on fields such as "meta.year"."""
 
-    def __init__(self, index: Index | str, top_k: int = 10, filters: dict[str, Any] | None = None) -> None:
-        self.index, self.top_k = Index.open(index) if isinstance(index, str) else index, top_k
-        self.filters = filters
+    def __init__(self, index: Index | str | Path, top_k: int = 10, filters: dict[str, Any] | None = None) -> None:
+        self.index, self.top_k, self.filters = index_of(index), top_k, filters
 
     def to_dict(self) -> dict[str, Any]:
         """See Haystack's `Component`."""
@@ -83,9 +86,9 @@ class BertkitRetriever:
 class BertkitRanker:
     """Ranks documents with a cross-encoder, given as an object or by its name, as for `bertkit.load`."""
 
-    def __init__(self, model: Model | str, top_k: int = 10) -> None:
-        self.name = model if isinstance(model, str) else None
-        self.model, self.top_k = load(model) if isinstance(model, str) else model, top_k
+    def __init__(self, model: Model | str | Path, top_k: int = 10) -> None:
+        self.name = None if isinstance(model, Model) else str(model)
+        self.model, self.top_k = model_of(model), top_k
 
     def to_dict(self) -> dict[str, Any]:
         """See Haystack's `Component`.
@@ -109,10 +112,13 @@ class BertkitRanker:
 
 def _filter(given: dict[str, Any]) -> Filter:
     """A filter of Haystack as one of bertkit."""
+    check_type("a filter", given, dict)
     operator = given.get("operator", "")
     if operator in ("AND", "OR", "NOT") and "field" not in given:
-        parts = tuple(map(_filter, given.get("conditions", ())))
+        check_several("conditions", conditions := given.get("conditions", ()))
+        parts = tuple(map(_filter, conditions))
         return Or(parts) if operator == "OR" else Not(And(parts)) if operator == "NOT" else And(parts)
     if not {"field", "operator", "value"} <= given.keys():
         raise UsageError(f"the filter {given!r:.60} lacks field, operator or value, or AND, OR or NOT with conditions")
+    check_type("the field of a filter", given["field"], str)
     return comparison(given["field"].removeprefix("meta."), "=" if operator == "==" else operator, given["value"])

@@ -7,11 +7,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from bertkit.errors import DependencyError, UsageError, check_several, warn
+from bertkit.errors import DependencyError, UsageError, check_several, check_type, checked_path, warn
+from bertkit.integrations.given import index_of, model_of
 from bertkit.model import Model
 from bertkit.search import Identity, Record, VectorStore, filter_of
 from bertkit.search.encoder import Encoder
-from bertkit.search.filters import note_of_keys
+from bertkit.search.filters import keys_of, note_of_keys
 from bertkit.search.index import Index
 from bertkit.search.store.database import has_store
 
@@ -64,12 +65,14 @@ class BertkitStore(LangChainStore):
         Raises:
             UsageError: vectors of another model, as far as the embeddings name theirs, or of another size.
         """
+        folder = checked_path("the folder of a store", folder)
+        check_type("the embedding", embedding, Embeddings)
         if isinstance(embedding, BertkitEmbeddings):
             identity = embedding.encoder.identity
         else:
             name = f"langchain {type(embedding).__name__} {_model_name(embedding)}".rstrip()
             identity = Identity(name, len(embedding.embed_query("size")))
-        store = VectorStore.open(folder) if has_store(Path(folder)) else VectorStore.create(folder, identity)
+        store = VectorStore.open(folder) if has_store(folder) else VectorStore.create(folder, identity)
         store.identity.check(identity)
         return cls(store, embedding)
 
@@ -164,8 +167,9 @@ class BertkitStore(LangChainStore):
         where = filter_of(wanted) if wanted else None
         if where is not None:
             with self.store.snapshot() as snapshot:
-                if note := note_of_keys(where, snapshot.keys()):
-                    warn(note)
+                known = snapshot.keys()
+            if missing := keys_of(where).difference(known):
+                warn(note_of_keys(missing, known))
         hits = self.store.search(np.asarray(vector, np.float32), self.store.identity, k, where)
         return [(_document(hit.record), hit.score) for hit in hits]
 
@@ -178,9 +182,13 @@ def _refuse_options(options: Mapping[str, Any]) -> None:
 class BertkitRetriever(BaseRetriever):
     """Passages of an index by hybrid search, with their location in ``metadata``."""
 
-    index: Any  # an Index
+    index: Any  # an Index, or its folder
     k: int = 4
     filter: dict[str, Any] | None = None  # as for `bertkit.search.filter_of`
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Open the index."""
+        self.index = index_of(self.index)
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         index: Index = self.index
@@ -194,8 +202,12 @@ class BertkitRetriever(BaseRetriever):
 class BertkitReranker(BaseDocumentCompressor):
     """Reranks documents with a cross-encoder."""
 
-    model: Any  # a Model
+    model: Any  # a Model, or its name as for `bertkit.load`
     top_n: int = 4
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Open the model."""
+        self.model = model_of(self.model)
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Any = None

@@ -1,8 +1,10 @@
 """LlamaIndex: an embedding model, and a retriever of an index."""
 
+from pathlib import Path
 from typing import Any
 
-from bertkit.errors import DependencyError
+from bertkit.errors import DependencyError, check_type, checked_path
+from bertkit.integrations.given import index_of
 from bertkit.search.encoder import Encoder
 from bertkit.search.filter_syntax import comparison
 from bertkit.search.filters import And, Contains, Filter, Not, Or
@@ -13,7 +15,7 @@ try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.bridge.pydantic import ConfigDict, PrivateAttr
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
-    from llama_index.core.vector_stores.types import MetadataFilters
+    from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 except ImportError:
     raise DependencyError("this adapter needs LlamaIndex: pip install 'bertkit[llama-index]'") from None
 
@@ -36,8 +38,8 @@ class BertkitEmbedding(BaseEmbedding):
     no_prompt: bool = False
     _encoder: Encoder = PrivateAttr()
 
-    def __init__(self, model_name: str = "all-MiniLM-L6-v2", **options: Any) -> None:
-        super().__init__(model_name=model_name, **options)
+    def __init__(self, model_name: str | Path = "all-MiniLM-L6-v2", **options: Any) -> None:
+        super().__init__(model_name=str(checked_path("the model's name", model_name)), **options)
         self._encoder = Encoder.of(
             self.model_name,
             precision=self.precision,
@@ -67,15 +69,16 @@ class BertkitEmbedding(BaseEmbedding):
 
 
 class BertkitRetriever(BaseRetriever):
-    """Passages of an index by hybrid search, with their location in ``metadata``, which prompts omit.
+    """Passages of an index, given as an object or by its folder, by hybrid search, with their location in ``metadata``,
+    which prompts omit.
 
     Raises:
         UsageError: filters with an operator that bertkit lacks: a text match, or "is_empty".
     """
 
-    def __init__(self, index: Index, k: int = 4, filters: MetadataFilters | None = None) -> None:
+    def __init__(self, index: Index | str | Path, k: int = 4, filters: MetadataFilters | None = None) -> None:
         super().__init__()
-        self._index, self._k, self._where = index, k, None if filters is None else _filter(filters)
+        self._index, self._k, self._where = index_of(index), k, None if filters is None else _filter(filters)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         nodes = []
@@ -99,6 +102,7 @@ def _filter(given: Any) -> Filter:
         parts = tuple(map(_filter, given.filters))
         condition = given.condition or "and"
         return Or(parts) if condition == "or" else Not(And(parts)) if condition == "not" else And(parts)
+    check_type("a filter", given, MetadataFilter)
     operator = {"==": "=", "nin": "not in"}.get(given.operator.value, given.operator.value)
     if operator in ("any", "all") and isinstance(given.value, list):
         items = tuple(Contains(given.key, one) for one in given.value)

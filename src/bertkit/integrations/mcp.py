@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from bertkit.errors import BertkitError, DependencyError, UsageError
+from bertkit.integrations.given import index_of, model_of
 from bertkit.model import Model
 from bertkit.search.filter_syntax import filter_of
 from bertkit.search.index import Index
@@ -18,8 +20,10 @@ except ImportError:
     raise DependencyError("the MCP server needs its SDK: pip install 'bertkit[mcp]'") from None
 
 
-def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
-    """A server with search tools for an index, and a tool "answer" if a question answering model is given."""
+def mcp_server(index: Index | str | Path, answerer: Model | str | Path | None = None) -> MCPServer:
+    """A server with search tools for an index, and a tool "answer" if a question answering model is given; both as
+    objects or by name."""
+    opened = index_of(index)
     server = MCPServer("bertkit", instructions="Search indexed documents by words and meaning.", version=__version__)
 
     @server.tool()
@@ -31,7 +35,7 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
         with the same text are one, and also_in names the other documents. where selects by metadata, as in
         {"year": {"$gte": 2021}, "kind": {"$in": ["a", "b"]}, "tags": {"$contains": "x"}}.
         """
-        results = index.search(query, k, where=filter_of(where) if where else None)
+        results = opened.search(query, k, where=filter_of(where) if where else None)
         if results.missing_keys:
             raise UsageError(results.note_of_keys)
         return [_as_json(one) | {"score": one.score} for one in results]
@@ -40,16 +44,16 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
     @_with_reason()
     def get(ids: list[str]) -> list[dict[str, Any]]:
         """Get passages by the ids that search returned."""
-        return [_as_json(result_of(0, 0, record, {}, str.split)) for record in index.store.get(ids)]
+        return [_as_json(result_of(0, 0, record, {}, str.split)) for record in opened.store.get(ids)]
 
     if answerer is not None:
-        model = answerer
+        model = model_of(answerer)
 
         @server.tool()
         @_with_reason()
         def answer(question: str, k: int = 5) -> list[dict[str, Any]]:
             """Answer a question with spans of the indexed documents, the most probable first."""
-            return [one.row | {"passage": one.result.text} for one in index.answer(question, model, k)]
+            return [one.row | {"passage": one.result.text} for one in opened.answer(question, model, k)]
 
     return server
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.checkpoint.content_hash import content_hash
-from bertkit.errors import DependencyError
+from bertkit.errors import DependencyError, UsageError, check_several
 from bertkit.inference import InferenceReport
 from bertkit.model import load
 from bertkit.search.prompts import prompts_of
@@ -96,7 +96,13 @@ class BertkitCrossEncoder:
 
 
 def _texts(batches: Iterable[Mapping[str, Any]]) -> list[str]:
-    return [text for batch in batches for text in batch["text"]]
+    texts: list[str] = []
+    for batch in batches:
+        if not isinstance(batch, Mapping) or "text" not in batch:
+            raise UsageError(f"a batch is {batch!r:.60}: expected one of mteb, with texts under the key text")
+        check_several("text", batch["text"])
+        texts += batch["text"]
+    return texts
 
 
 def _revision(model: str | Path, *settings: object) -> str:

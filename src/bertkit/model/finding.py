@@ -218,6 +218,7 @@ class ModelFinding(ModelPredictions):
             "vector": lambda model, part: model.embed(part, on_long="window"),
             "prediction": lambda model, part: model.predict(part),
         }
+        heads = heads if isinstance(heads, str) else list(heads)
         if isinstance(heads, str) or not heads:
             raise UsageError(f"heads={heads!r}: expected a list of some of {', '.join(own)}, and of models")
         for head in heads:

@@ -10,7 +10,6 @@ from bertkit.extraction.settings import is_extraction
 from bertkit.inference.auto_precision import choose_precision
 from bertkit.locate import locate
 from bertkit.model.model import Model
-from bertkit.transformer.modules import as_torch
 
 
 def load(
@@ -76,10 +75,6 @@ def model_of(checkpoint: Checkpoint, precision: str, device: str) -> Model:
 def _extraction_model(folder: Path, precision: str, device: str) -> Model:
     from bertkit.extraction.opening import open_extractor
 
-    reason = ""
-    if precision == "auto":
-        runner = open_extractor(folder, device=device).runner
-        choice = choose_precision(as_torch(runner.network).encoder, runner.tokenizer)
-        precision, reason = choice.precision, choice.reason
     extractor = open_extractor(folder, precision=precision, device=device)
-    return Model(Checkpoint(extractor.runner.network, extractor.runner.tokenizer), precision, reason, extractor)
+    runner, choice = extractor.runner, extractor.precision
+    return Model(Checkpoint(runner.network, runner.tokenizer), choice.precision, choice.reason, extractor)

@@ -284,11 +284,14 @@ class Model(ModelFinding):
         return chosen
 
 
-def check_model(model: object) -> None:
+def check_model(model: object, name: str = "the model") -> None:
     """Check an argument that takes a model.
+
+    Args:
+        name: what the model is for.
 
     Raises:
         UsageError: something else, such as its name.
     """
     if not isinstance(model, Model):
-        raise UsageError(f"the model is {type(model).__name__} ({model!r:.60}): expected a Model, as of bertkit.load")
+        raise UsageError(f"{name} is {type(model).__name__} ({model!r:.60}): expected a Model, as of bertkit.load")

@@ -12,7 +12,7 @@ from bertkit.later import on_demand
 
 if TYPE_CHECKING:
     from bertkit.neighbors.block_sizes import ScanName
-    from bertkit.neighbors.close_pairs import Pairs
+    from bertkit.neighbors.close_pairs import Pairs, number_rows
     from bertkit.neighbors.community_search import communities
     from bertkit.neighbors.device_scan import DeviceScan
     from bertkit.neighbors.device_top_k import Corpus
@@ -37,6 +37,7 @@ __all__ = [
     "duplicate_groups",
     "encode_rows",
     "nearest",
+    "number_rows",
     "similarities",
     "top_k",
     "top_pairs",

@@ -34,6 +34,26 @@ class Pairs(NamedTuple):
     scores: np.ndarray  # (num_pairs,) float64: dot products of the float32 vectors, summed in float64
 
 
+def number_rows(vectors: object, caller: str) -> np.ndarray:
+    """Vectors as an array of two dimensions, with its dtype.
+
+    Args:
+        caller: the name of the function for its errors.
+
+    Raises:
+        UsageError: another shape, also of lists of different lengths, or values that are no real numbers.
+    """
+    try:
+        rows = np.asarray(vectors)
+    except ValueError:
+        raise UsageError(f"{caller}: expected (num_vectors, embedding_dim), got lists of different lengths") from None
+    if rows.ndim != 2:
+        raise UsageError(f"{caller}: expected (num_vectors, embedding_dim), got shape {rows.shape}")
+    if rows.dtype.kind not in "fiu":
+        raise UsageError(f"{caller}: expected vectors of numbers, got the dtype {rows.dtype}")
+    return rows
+
+
 class Vectors:
     """Vectors prepared for the search of close pairs.
 
@@ -42,14 +62,12 @@ class Vectors:
         caller: the name of the function for its errors.
 
     Raises:
-        UsageError: the array does not have two dimensions.
+        UsageError: as `number_rows`.
         DataError: a component that is not finite, or so large that a product may not be.
     """
 
     def __init__(self, vectors: np.ndarray, caller: str) -> None:
-        vectors = np.asarray(vectors)
-        if vectors.ndim != 2:
-            raise UsageError(f"{caller}: expected (num_vectors, embedding_dim), got shape {vectors.shape}")
+        vectors = number_rows(vectors, caller)
         self.vectors = np.ascontiguousarray(vectors, np.float32)
         num_vectors, size = vectors.shape
         self._lengths, self._residuals = np.zeros((2, num_vectors))

@@ -8,7 +8,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -98,7 +98,11 @@ def library(module: str, package: str) -> Any:
 
 def standard_number(module: str) -> Check:
     """The check of a module of python-stdnum."""
-    return lambda text: library(f"stdnum.{module}", "python-stdnum").is_valid(_NO_SPACES.sub("", text))
+    return partial(_is_valid, f"stdnum.{module}")
+
+
+def _is_valid(module: str, text: str) -> bool:
+    return library(module, "python-stdnum").is_valid(_NO_SPACES.sub("", text))
 
 
 _NO_SPACES = re.compile(r"[^\w+-]")  # a sign may tell the century
@@ -155,34 +159,36 @@ def _is_nino(text: str) -> bool:
     return text[:2] not in ("BG", "GB", "KN", "NK", "NT", "TN", "ZZ")
 
 
-def phone_check(regions: tuple[str, ...]) -> Check:
+def _is_phone(regions: tuple[str, ...], text: str) -> bool:
     """Whether a number can be dialed: with + from anywhere, else from one of the regions, grouped as there.
 
     Args:
         regions: ISO 3166 codes of two letters.
     """
+    if _DATE.match(text) or len(_SINGLE_DIGIT.findall(text)) > 2 or text.count("(") > 1:
+        return False  # as no number is written
+    return any(_is_number(text, region) for region in ((None,) if text.startswith("+") else regions))
 
-    def is_number(text: str, region: str | None) -> bool:
-        phonenumbers = library("phonenumbers", "phonenumbers")
-        digits = re.sub(r"\W", "", text)
-        if region and digits.isdecimal() and digits.isascii() and not _national(region).fullmatch(digits):
-            return False
-        try:
-            number = phonenumbers.parse(text, region)
-        except phonenumbers.NumberParseException:
-            return False
-        if not phonenumbers.is_valid_number(number):
-            return False
-        grouped = phonenumbers.Leniency.STRICT_GROUPING
-        matches = phonenumbers.PhoneNumberMatcher(text, region, leniency=grouped, max_tries=1)
-        return any((match.start, match.end) == (0, len(text)) for match in matches)
 
-    def is_valid(text: str) -> bool:
-        if len(_SINGLE_DIGIT.findall(text)) > 2 or text.count("(") > 1:
-            return False  # as no number is written
-        return any(is_number(text, region) for region in ((None,) if text.startswith("+") else regions))
+def _is_grouped_phone(regions: tuple[str, ...], text: str) -> bool:
+    """`_is_phone` for a number that is not written as digits alone."""
+    return not text.isdigit() and (text[0] != "(" or ")" in text) and _is_phone(regions, text)
 
-    return is_valid
+
+def _is_number(text: str, region: str | None) -> bool:
+    phonenumbers = library("phonenumbers", "phonenumbers")
+    digits = re.sub(r"\W", "", text)
+    if region and digits.isdecimal() and digits.isascii() and not _national(region).fullmatch(digits):
+        return False
+    try:
+        number = phonenumbers.parse(text, region)
+    except phonenumbers.NumberParseException:
+        return False
+    if not phonenumbers.is_valid_number(number):
+        return False
+    grouped = phonenumbers.Leniency.STRICT_GROUPING
+    matches = phonenumbers.PhoneNumberMatcher(text, region, leniency=grouped, max_tries=1)
+    return any((match.start, match.end) == (0, len(text)) for match in matches)
 
 
 @cache
@@ -315,7 +321,7 @@ def phones(regions: tuple[str, ...]) -> list[Identifier]:
         UsageError: an unknown region.
     """
     check_regions(regions)
-    check = phone_check(regions)
+    is_phone, is_grouped = (partial(check, regions) for check in (_is_phone, _is_grouped_phone))
     written = [  # first character, the others, and `Identifier.starts`
         (r"\+", rf"\d{_DIGITS}{{6,16}}", None),
         (r"\(", rf"(?:\+|0)?\d{_DIGITS}{{5,15}}", None),
@@ -323,12 +329,6 @@ def phones(regions: tuple[str, ...]) -> list[Identifier]:
         ("1", r"([-. ])\d{3}([-. ])\d{3}\2\d{4}", _NUMBER),
         (r"\d", r"\d{2}([-. ])\d{3}\1\d{4}", _NUMBER),
     ]
-
-    def is_phone(text: str) -> bool:
-        return not _DATE.match(text) and check(text)
-
-    def is_grouped(text: str) -> bool:
-        return not text.isdigit() and (text[0] != "(" or ")" in text) and is_phone(text)
 
     return [
         *(

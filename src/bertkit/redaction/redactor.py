@@ -11,7 +11,7 @@ from itertools import accumulate, groupby, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, check_several
 from bertkit.redaction.identifiers import CONTEXT, IDENTIFIERS, phones
 from bertkit.redaction.key import Key, pieces_of_text
 from bertkit.redaction.spans import IdentifierFinder, Span, Tag, TaggedFinder, Union, Window, blocks_of
@@ -117,7 +117,10 @@ class Redactor:
         key: Key | None = None,
         is_json: bool = False,
     ) -> None:
-        chosen_regions = REGIONS if regions is None else tuple(regions)
+        for name, some in (("kinds", kinds), ("regions", regions)):
+            if some is not None:
+                check_several(name, some, in_order=False)
+        kinds, chosen_regions = kinds and tuple(kinds), REGIONS if regions is None else tuple(regions)
         identifiers = [*IDENTIFIERS, *phones(chosen_regions)]
         if not hasattr(tagger, "entity_labels") and tagger is not None:
             raise UsageError(
@@ -125,8 +128,9 @@ class Redactor:
             )
         if not isinstance(key, Key | None):
             raise UsageError(f"key is {type(key).__name__}: expected a Key, such as Key.read(file)")
-        if tagger is None and labels is not None:
-            raise UsageError("labels without a model: give one that finds them")
+        for name, given in (("labels", labels), ("threshold", threshold)):
+            if tagger is None and given is not None:
+                raise UsageError(f"{name} without a model: give one that finds them")
         names = () if tagger is None else tagger.entity_labels(labels)
         offered = tuple(dict.fromkeys([*(each.kind for each in identifiers), *map(kind_of, names)]))
         if kinds is not None and not kinds:
@@ -247,6 +251,8 @@ class RedactionSteps:
     """
 
     def __init__(self, redactor: Redactor, texts: Sequence[str]) -> None:
+        check_several("texts", texts)
+        texts = list(texts)
         for text in texts:
             if not isinstance(text, str):
                 raise UsageError(f"the text is {text!r:.80}: expected a str")

@@ -20,7 +20,7 @@ from bertkit.documents.document import SkippedFile, SourceFile, file_state
 from bertkit.documents.passages import PassageOptions
 from bertkit.documents.readers import read_documents
 from bertkit.documents.sources import content_of, find_sources
-from bertkit.errors import DataError, UsageError, checked_count
+from bertkit.errors import DataError, UsageError, check_type, checked_count, checked_path
 from bertkit.files.formats import check_format
 from bertkit.files.whole_files import only_writer, whole_file
 from bertkit.search.encoder import Encoder
@@ -55,7 +55,7 @@ class BulkEmbedding:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = checked_path("the folder of a job", folder)
         self._plan = _read_plan(self.folder / _PLAN)
 
     @classmethod
@@ -83,7 +83,8 @@ class BulkEmbedding:
             DataError: no such file or folder, or no file that can be read.
             UsageError: the folder holds a plan already, or another process is writing one.
         """
-        folder = Path(folder)
+        folder = checked_path("the folder of a job", folder)
+        check_type("the encoder", encoder, Encoder)
         _check_unplanned(folder)
         shard_bytes = checked_count("shard_bytes", shard_bytes)
         skipped: list[SkippedFile] = []

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit.checkpoint.content_hash import content_hash
-from bertkit.errors import CheckpointError
+from bertkit.errors import check_several
 from bertkit.inference import InferenceReport
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.locate import lasting_name
@@ -33,23 +33,26 @@ class Encoder(NamedTuple):
         document_prompt: str | None = None,
         no_prompt: bool = False,
         similarity: Similarity | None = None,
+        advice: str = "",
     ) -> "Encoder":
         """Open a model for a new store.
 
         Args:
             similarity: "cosine" or "dot"; None: the dot product for a model that is published with it and whose vectors
                 are not normalized, else the cosine.
+            advice: end of the error for a model that is not found.
 
         Raises:
             CheckpointError: no such model.
             UsageError: prompts that are contradictory, or missing for a model of a known family.
         """
-        model = open_encoder(name, precision=precision, device=device)
+        path = encoder_path(name, advice)
+        model = open_encoder(path, precision=precision, device=device)
         settings = model.sentence_settings
         prompts = prompts_of(str(name), settings, query_prompt, document_prompt, no_prompt=no_prompt)
         published: Similarity = "dot" if settings.similarity == "dot" and not settings.normalize else "cosine"
         identity = Identity(
-            content_hash(encoder_path(name)),
+            content_hash(path),
             model.embed("", report=InferenceReport()).shape[0],
             similarity or published,
             prompts.query,
@@ -65,16 +68,12 @@ class Encoder(NamedTuple):
         """Open the model that a store was made with.
 
         Args:
-            advice: end of the error for a model that is not found.
+            advice: as of `of`.
 
         Raises:
             CheckpointError: no such model.
             UsageError: the model with that name has changed.
         """
-        try:
-            encoder_path(identity.model_name)
-        except CheckpointError as error:
-            raise CheckpointError(f"{error}{advice}") from None
         encoder = cls.of(
             identity.model_name,
             precision=identity.precision,
@@ -82,6 +81,7 @@ class Encoder(NamedTuple):
             query_prompt=identity.query_prompt,
             document_prompt=identity.document_prompt,
             similarity=identity.similarity,
+            advice=advice,
         )
         identity.check(encoder.identity)
         return encoder
@@ -102,6 +102,7 @@ class Encoder(NamedTuple):
         return self.model.tokenizer.encode_batch(texts).are_empty()
 
     def _embed(self, texts: list[str], prompt: str, report: InferenceReport | None) -> np.ndarray:
+        check_several("texts", texts)
         normalize = True if self.identity.similarity == "cosine" else None  # None: as published
         counts = InferenceReport() if report is None else report  # unknown words, too, which issue no warning here
         vectors = self.model.embed(texts, normalize=normalize, prompt=prompt, report=counts, progress=False)

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.documents.metadata import Scalar, check_id, check_key, check_unicode, plain, stored_scalar
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, check_collection
 
 MOST_LEVELS = 20
 """Maximum number of And, Or and Not in each other."""
@@ -168,14 +168,14 @@ def keys_of(where: Filter | None) -> set[str]:
     return {where.key} if isinstance(where, Equal | OneOf | Between) else set()
 
 
-def note_of_keys(where: Filter | None, known: Collection[str]) -> str:
-    """A sentence on the metadata keys in a filter that no passage has; "" if there is none.
+def note_of_keys(missing: Iterable[str], known: Iterable[str]) -> str:
+    """A sentence on metadata keys of a filter that no passage has; "" if there is none.
 
     Args:
         known: the keys that passages have.
     """
-    missing = ", ".join(sorted(keys_of(where).difference(known)))
-    return missing and f"no passage has the metadata {missing}; the keys are {', '.join(known) or 'none'}"
+    names = ", ".join(sorted(missing))
+    return names and f"no passage has the metadata {names}; the keys are {', '.join(known) or 'none'}"
 
 
 def _checked_parts(parts: Iterable[Filter], joined: type[And | Or] | None = None) -> tuple[Filter, ...]:
@@ -223,6 +223,7 @@ def checked_ids(name: str, ids: Iterable[str]) -> list[str]:
     """
     if isinstance(ids, str):
         raise UsageError(f"{name}={ids!r:.60}: expected several ids; pass [{ids!r:.60}] for one")
+    check_collection(name, ids, in_order=False)
     ids = list(ids)
     for id in ids:
         check_id("id", id)

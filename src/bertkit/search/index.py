@@ -134,10 +134,7 @@ class Index:
                 raise UsageError(f"{folder} has scan={store.scan!r}, not {scan!r}: omit it, or index into a new folder")
             if vectors is not None:
                 with store.snapshot() as snapshot:
-                    known = tables.sparse(snapshot.connection)
-                if known is None or known.model_hash != vectors.model_hash:
-                    has = "no sparse model" if known is None else f"the sparse model {known.model_name}"
-                    raise UsageError(f"{folder} has {has}, not {sparse}: omit it, or index into a new folder")
+                    tables.check_sparse(snapshot.connection, vectors)
             index = cls(store, tables, encoder, device)
             if store.complete_text_index():
                 index._write_postings()
@@ -223,6 +220,8 @@ class Index:
         if not dry_run:
             if self._encoder is not None:
                 self.store.rename_moved_model(self._encoder.identity.model_name)
+            with self.store.snapshot() as snapshot:
+                self._tables.rename_moved_model(self.store, snapshot)
             self._write_postings()
         return report
 
@@ -345,6 +344,9 @@ class Index:
 
     def answers_from(self, question: str, results: Sequence[Result], answerer: Model) -> list[FoundAnswer]:
         """`answer` for passages that a search returned."""
+        from bertkit.model import check_model
+
+        check_model(answerer, "the model for answers")
         task = answerer.trained.task
         if task.example_type is not Question:
             raise MissingHeadError(f"the model for answers is for {task.name}: expected one for question-answering")

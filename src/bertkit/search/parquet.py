@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, checked_path
 from bertkit.files.tables import open_parquet, required_parquet
 from bertkit.files.whole_files import check_writable, whole_file
 from bertkit.search.filters import Filter
@@ -34,7 +34,7 @@ def export_parquet(store: VectorStore, path: str | Path, where: Filter | None = 
         UsageError: no such folder, or another extension.
         DependencyError: pyarrow is not installed.
     """
-    check_writable(Path(path), endings=(".parquet",))
+    check_writable(checked_path("the file to write", path), endings=(".parquet",))
     return write_records(path, store.records(where), store.identity)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from bertkit.documents.document import SkippedFile, SourceFile
 from bertkit.documents.passages import PassageOptions
 from bertkit.documents.sources import FileOptions, content_of, find_sources, is_inside, name_of
-from bertkit.errors import DataError
+from bertkit.errors import DataError, UsageError
 from bertkit.search.source_table import StoredSource, named_documents, options_of, passage_ids, stored_sources
 
 
@@ -65,6 +65,8 @@ def plan(
     Raises:
         DataError: none of the paths exists and can be read.
     """
+    if not isinstance(column, str | None):
+        raise UsageError(f"column={column!r:.40}: expected a str, such as 'title,body' for several")
     paths, absent_paths = _reachable(list(paths), report)
     sources = find_sources(paths, report.skipped, files)
     known = stored_sources(connection) if connection else {}
@@ -177,9 +179,13 @@ def _reachable(paths: list[str | Path], report: IndexReport) -> tuple[list[str |
             absent.append(path)
         except OSError as error:
             why = error.strerror or str(error)
+        except ValueError as error:  # a NUL character
+            why = str(error)
         skipped.append(SkippedFile(name_of(Path(path)), why))
-    if not reachable:
-        return paths, []
+    if paths and not reachable:
+        name, why = skipped[0].path, skipped[0].why
+        hint = "; a text, instead of a path, is given as Document(id, text)" if len(name.split()) > 1 else ""
+        raise DataError(f"{name:.200}: {why}{hint}")
     report.skipped += skipped
     return reachable, absent
 

@@ -42,6 +42,9 @@ def prompts_of(
     Raises:
         UsageError: both a prompt and ``no_prompt``, or no prompt is given or stored though the publisher uses prompts.
     """
+    for prompt in (query_prompt, document_prompt):
+        if not isinstance(prompt, str | None):
+            raise UsageError(f"a prompt is {type(prompt).__name__} ({prompt!r:.40}): expected a str or None")
     asked = query_prompt is not None or document_prompt is not None
     if asked and no_prompt:
         raise UsageError("--query-prompt and --document-prompt cannot be combined with --no-prompt")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.search.filters import Filter, keys_of, note_of_keys
+from bertkit.search.filters import Filter, keys_of
 from bertkit.search.fusion import Ranking, fuse_ranks, fuse_scores, with_exact
 from bertkit.search.query import Query
 from bertkit.search.records import Record
@@ -133,6 +133,10 @@ def results_of(
     reranker: Model | None,
 ) -> list[Results]:
     """The results of each query, whose conditions restrict the filter; other arguments as of `RankedQuery`."""
+    if reranker is not None:
+        from bertkit.model import check_model
+
+        check_model(reranker, "the reranker")
     keys, ranked, missing = keys_of(where), list[RankedQuery](), list[list[str]]()
     for number, asked in enumerate(queries):
         own, lacking = asked.restrict(snapshot, tables, where)
@@ -140,9 +144,9 @@ def results_of(
         ranked.append(RankedQuery(snapshot, tables, asked.text, mode, vector, identity, reranker, own))
         missing.append(lacking + (tables.missing(snapshot, asked.text) if mode in ("hybrid", "lexical") else []))
     all_keys = snapshot.keys() if keys else []
-    unknown, note = sorted(keys.difference(all_keys)), note_of_keys(where, all_keys)
+    unknown = sorted(keys.difference(all_keys))
     share_pass(ranked, k)
-    return [Results(one.results(k), of_one, unknown, note) for one, of_one in zip(ranked, missing, strict=True)]
+    return [Results(one.results(k), of_one, unknown, all_keys) for one, of_one in zip(ranked, missing, strict=True)]
 
 
 def share_pass(queries: Sequence[RankedQuery], k: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bertkit.documents.metadata import check_id, check_unicode, stored_metadata
-from bertkit.errors import UsageError, checked_count
+from bertkit.errors import UsageError, check_collection, check_type, checked_count
 
 Similarity = Literal["cosine", "dot"]
 Embed = Callable[[list[str]], np.ndarray]
@@ -39,6 +39,7 @@ class Identity:
         Raises:
             UsageError: they have not; every difference is named.
         """
+        check_type("the identity", other, Identity)
         differences = [
             f"{one.name} {getattr(self, one.name)!r} in the store, {getattr(other, one.name)!r} now"
             for one in fields(self)
@@ -105,8 +106,10 @@ def check_records(records: Iterable[Record], identity: Identity) -> Iterator[Rec
         UsageError: a wrong type, an id given twice or with a NUL character, an offset of more than 64 bits, a vector of
             another shape, not finite or, for the cosine, zero.
     """
+    check_collection("records", records)
     seen: set[str] = set()
     for record in records:
+        check_type("a record", record, Record)
         check_id("record id", record.id)
         if not record.id:
             raise UsageError("record id '': expected a str that is not empty")
@@ -117,6 +120,8 @@ def check_records(records: Iterable[Record], identity: Identity) -> Iterator[Rec
             raise UsageError(f"record {record.id!r}: expected text of type str")
         check_id(f"record {record.id!r}: document_id", record.document_id)
         check_unicode(f"record {record.id!r}: text", record.text)
+        if not isinstance(record.lines, Sequence) or len(record.lines) != 2:
+            raise UsageError(f"record {record.id!r}: lines={record.lines!r:.60}: expected the first and the last line")
         first_line, last_line = (_checked_offset(record.id, "lines", one) for one in record.lines)
         yield Record(
             record.id,
@@ -162,7 +167,10 @@ def checked_vector(vector: np.ndarray, identity: Identity, what: str) -> np.ndar
     Raises:
         UsageError: another shape or dtype, a value that is not finite, or zero with cosine similarity.
     """
-    vector = np.asarray(vector)
+    try:
+        vector = np.asarray(vector)
+    except ValueError:
+        raise UsageError(f"{what} has lists of different lengths: expected numbers") from None
     if vector.shape != (identity.dimensions,) or vector.dtype.kind not in "fiu":
         raise UsageError(
             f"{what} has shape {vector.shape} and dtype {vector.dtype}: this store has vectors of "
@@ -206,7 +214,11 @@ def listed(name: str, values: Any, types: Any, expected: str) -> list:
     Raises:
         UsageError: a value of another type.
     """
-    values = [values] if isinstance(values, types) or not isinstance(values, Iterable) else list(values)
+    if isinstance(values, types) or not isinstance(values, Iterable):
+        values = [values]
+    else:
+        check_collection(name, values, in_order=False)
+    values = list(values)
     for one in values:
         if not isinstance(one, types):
             raise UsageError(f"{name}: {one!r:.60} is {type(one).__name__}, expected {expected}")

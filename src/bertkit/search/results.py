@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, Self
 
 from bertkit.documents.document import FileState
 from bertkit.documents.metadata import Value
-from bertkit.errors import warn
+from bertkit.errors import check_type, checked_count, warn
+from bertkit.search.filters import note_of_keys
 from bertkit.search.passage_records import CONTEXT, context_and_text
 from bertkit.search.records import Record
 from bertkit.search.snippets import Snippet, snippet_of, word_matches
@@ -77,7 +78,7 @@ class Results(list[Result]):
         results: the passages.
         missing: words, phrases and file names of the query, as they are written there, that no passage has.
         missing_keys: metadata keys of the filter that no passage has.
-        note_of_keys: a sentence that names them and the keys that passages have; "" if there are none.
+        known_keys: the keys that passages have, if there is a filter.
     """
 
     def __init__(
@@ -85,14 +86,19 @@ class Results(list[Result]):
         results: Iterable[Result] = (),
         missing: Sequence[str] = (),
         missing_keys: Iterable[str] = (),
-        note_of_keys: str = "",
+        known_keys: Iterable[str] = (),
     ) -> None:
         super().__init__(results)
-        self.missing, self.missing_keys, self.note_of_keys = tuple(missing), tuple(missing_keys), note_of_keys
+        self.missing, self.missing_keys, self.known_keys = tuple(missing), tuple(missing_keys), tuple(known_keys)
+
+    @property
+    def note_of_keys(self) -> str:
+        """A sentence that names the missing keys and those that passages have; "" if none is missing."""
+        return note_of_keys(self.missing_keys, self.known_keys)
 
     def warn_of_keys(self) -> Self:
         """The same results, with a UserWarning if the filter has metadata keys that no passage has."""
-        if self.note_of_keys:
+        if self.missing_keys:
             warn(self.note_of_keys)
         return self
 
@@ -133,6 +139,8 @@ def result_of(
 def text_around(snapshot: Snapshot, result: Result, num_passages: int) -> tuple[int, str]:
     """The first character in the document, and the text, of a result with passages before and after it. White space
     between passages is not stored: it is replaced by as many line breaks and spaces."""
+    check_type("the result", result, Result)
+    num_passages = checked_count("num_passages", num_passages, 0)
     query = "SELECT number FROM record WHERE document_id = ? AND start {} ? ORDER BY start {} LIMIT ?"
     numbers: list[int] = []
     for sign, order, count in (("<=", "DESC", num_passages + 1), (">", "ASC", num_passages)):

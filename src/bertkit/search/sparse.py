@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bertkit.checkpoint.content_hash import content_hash
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_path
 from bertkit.locate import lasting_name
 from bertkit.search.impacts import LARGEST_COUNT, ImpactIndex, Terms, View
 from bertkit.search.store.snapshot import Snapshot
@@ -46,8 +46,9 @@ class SparseIndex(ImpactIndex):
         scale: int | None = None,
     ) -> None:
         super().__init__(folder, "sparse_bag", "sparse")
+        name = str(checked_path("the sparse model's name", name))
         self.model_name, self._device, self._given_scale = lasting_name(name), device, scale
-        self.model_hash = model_hash or _hash_of(name)
+        self.model_hash = model_hash or _located(name)[1]
 
     @classmethod
     def of_store(cls, folder: str | Path, connection: sqlite3.Connection, device: str = "auto") -> SparseIndex | None:
@@ -68,12 +69,13 @@ class SparseIndex(ImpactIndex):
         """
         from bertkit.model import load
 
-        if _hash_of(self.model_name) != self.model_hash:
+        path, changed_hash = _located(self.model_name)
+        if changed_hash != self.model_hash:
             raise UsageError(
                 f"the sparse model {self.model_name} has changed since the index was created: restore it, or index "
                 "into a new folder"
             )
-        return load(self.model_name, device=self._device)
+        return load(path, device=self._device)
 
     @property
     def _scale(self) -> int:
@@ -103,8 +105,9 @@ class SparseIndex(ImpactIndex):
             view.add_products(token_id, weight / self._scale, scores)
 
 
-def _hash_of(name: str | Path) -> str:
-    """Hash of the content of a model."""
+def _located(name: str | Path) -> tuple[Path, str]:
+    """The folder of a model, and the hash of its content."""
     from bertkit.words.opening import encoder_path
 
-    return content_hash(encoder_path(name))
+    path = encoder_path(name, "; if it was moved: bertkit index FILES --sparse ITS_NEW_FOLDER")
+    return path, content_hash(path)

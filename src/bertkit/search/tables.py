@@ -1,13 +1,21 @@
 """The tables of an index."""
 
+from __future__ import annotations
+
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from bertkit.errors import UsageError
+from bertkit.locate import was_moved
 from bertkit.search.lexical import LexicalIndex
 from bertkit.search.source_table import create_source_table
 from bertkit.search.sparse import SparseIndex
 from bertkit.search.store.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from bertkit.search.store.vector_store import VectorStore
 
 
 class Tables(LexicalIndex):
@@ -35,6 +43,25 @@ class Tables(LexicalIndex):
         if not self._is_known:
             self._sparse, self._is_known = SparseIndex.of_store(self._folder, connection, self._device), True
         return self._sparse
+
+    def check_sparse(self, connection: sqlite3.Connection, given: SparseIndex) -> None:
+        """Check that the sparse model of the store is a given one, which is used from where it is now.
+
+        Raises:
+            UsageError: it is another one, or there is none.
+        """
+        known = self.sparse(connection)
+        if known is None or known.model_hash != given.model_hash:
+            has = "no sparse model" if known is None else f"the sparse model {known.model_name}"
+            raise UsageError(f"{self._folder} has {has}, not {given.model_name}: omit it, or index into a new folder")
+        known.model_name = given.model_name
+
+    def rename_moved_model(self, store: VectorStore, snapshot: Snapshot) -> None:
+        """Store another name of the sparse model if its folder is no longer there."""
+        sparse, stored = self.sparse(snapshot.connection), SparseIndex.of_store(self._folder, snapshot.connection)
+        if sparse and stored and stored.model_name != sparse.model_name and was_moved(stored.model_name):
+            with store.transaction() as connection:
+                connection.execute("UPDATE sparse_model SET name = ?", (sparse.model_name,))
 
     def create(self, connection: sqlite3.Connection) -> None:
         """See `TextIndex.create`."""

@@ -42,7 +42,7 @@ class GenerateParameters(Body):
     top_k: Annotated[int | None, Field(ge=1, description="Sample from the K most likely tokens.")] = None
     top_p: Annotated[float | None, Field(gt=0, le=1, description="Nucleus sampling: total probability to keep.")] = None
     seed: Annotated[
-        int | None, Field(ge=0, le=_MOST_SEED, description="Seed of sampling; by default random, and reported.")
+        int | None, Field(ge=0, le=_MOST_SEED, description="Seed, only if sampling; by default random, and reported.")
     ] = None
     stop: Annotated[
         list[Annotated[str, Field(min_length=1)]] | None,
@@ -72,7 +72,7 @@ class GenerateParameters(Body):
             temperature=(self.temperature or 1.0) if is_sampled else None,
             top_k=self.top_k,
             top_p=self.top_p,
-            seed=(secrets.randbelow(2**32) if self.seed is None else self.seed) if is_sampled else None,
+            seed=secrets.randbelow(2**32) if is_sampled and self.seed is None else self.seed,
             stop=tuple(self.stop or ()),
             precision=precision,
             num_candidates=self.top_n_tokens or 0,

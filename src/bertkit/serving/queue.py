@@ -105,9 +105,12 @@ class Queue:
                 continue  # the client keeps its turn for the next batch
             if group is None:
                 group, most = part.call.group, budget(part.call)
-            if not self._take_turn(part, taken, most):
+            num_before = len(taken.sequences)
+            has_room = self._take_turn(part, taken, most)
+            if len(taken.sequences) > num_before:  # else it keeps its turn for the next batch, too
+                self._parts.move_to_end(client)
+            if not has_room:
                 break
-            self._parts.move_to_end(client)
             turns.append(client)
         return taken
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.errors import UsageError, check_several, checked_path
+from bertkit.errors import UsageError, check_collection, check_several, checked_path
 from bertkit.tokenizer.encoding import Encoding, Encodings, joined
 from bertkit.tokenizer.layout import Layout, OnLong, Side, assemble
 from bertkit.tokenizer.library import Engine
@@ -17,34 +17,18 @@ from bertkit.tokenizer.vocabulary import Vocabulary
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece, explain_bad_text
 
 
-def check_items(texts: Any) -> None:
-    """Check that texts or examples can be iterated over: a DataFrame or dict has the names of its columns, bytes have
-    numbers, and the order of a set differs from process to process.
-
-    Raises:
-        UsageError: a table, a set, bytes, or no collection.
-    """
-    if hasattr(texts, "columns") or isinstance(texts, Mapping):
-        raise UsageError(f"expected texts, got a {type(texts).__name__}: pass one of its columns")
-    if isinstance(texts, set | frozenset):
-        raise UsageError(f"expected texts, got a {type(texts).__name__}, which has no order: pass a list of them")
-    if isinstance(texts, bytes | bytearray) or not hasattr(texts, "__iter__") or getattr(texts, "ndim", 1) == 0:
-        raise UsageError(f"expected texts, got {texts!r:.40}: pass a str, or several, such as a list of them")
-
-
 def as_items(texts: Any) -> Any:
-    """Texts as they are, or a list of one str; as `check_items`."""
-    check_items(texts)
+    """Texts as they are, or a list of one str; as `check_collection`."""
+    check_collection("texts", texts)
     return [texts] if isinstance(texts, str) else texts
 
 
 def refuse_one_text(texts: Any) -> None:
-    """Refuse a str, which iterates over its characters, and what `check_items` refuses.
+    """Refuse a str, which iterates over its characters, and what `check_collection` refuses.
 
     Raises:
         UsageError: a str, a table or no collection instead of several texts.
     """
-    check_items(texts)
     check_several("texts", texts)
 
 
@@ -201,7 +185,7 @@ class Tokenizer:
         for given in (texts, () if pairs is None else pairs):
             if isinstance(given, str):
                 raise UsageError("encode_batch expected a list of texts, got a str: use encode(text) or [text]")
-            check_items(given)
+            check_collection("texts", given)
         texts = texts if hasattr(texts, "__len__") else list(texts)
         pairs = pairs if pairs is None or hasattr(pairs, "__len__") else list(pairs)
         if not self.engine.template.wraps:

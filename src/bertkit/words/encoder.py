@@ -12,7 +12,7 @@ import numpy as np
 
 from bertkit.checkpoint import SentenceSettings
 from bertkit.device import device_of
-from bertkit.errors import OverLengthError, UnknownWordsWarning, UsageError, warn
+from bertkit.errors import OverLengthError, UnknownWordsWarning, UsageError, check_type, checked_path, warn
 from bertkit.executor import executor, map_on_cores
 from bertkit.inference import EmbedOptions, InferenceReport
 from bertkit.inference.embed import kept_components, prompt_of
@@ -137,8 +137,9 @@ class StaticEncoder:
         """The row of ``vectors`` for a word as given, else lowercased.
 
         Raises:
-            UsageError: it has no vector.
+            UsageError: it has no vector, or is no str.
         """
+        check_type("a word", word, str)
         for spelling in (word, word.lower()):
             if spelling in self._word_ids:
                 return int(self.rows[self._word_ids[spelling]])
@@ -152,6 +153,7 @@ class StaticEncoder:
         Raises:
             UsageError: it has no vector.
         """
+        check_type("a word", word, str)
         if self.ngrams is not None and word not in self and word.lower() not in self:
             return self.ngrams[ngram_rows(word.lower(), len(self.ngrams))].mean(axis=0)
         return self.vectors[self.row_of(word)].copy()
@@ -261,7 +263,7 @@ class StaticEncoder:
         """
         from bertkit.words.static_folder import write_static_folder
 
-        write_static_folder(self, Path(directory), overwrite=overwrite)
+        write_static_folder(self, checked_path("the folder to write", directory), overwrite=overwrite)
 
     def _options(self, options: dict[str, Any]) -> EmbedOptions:
         chosen, default = EmbedOptions.of(**options), EmbedOptions()

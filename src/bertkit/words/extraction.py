@@ -10,16 +10,16 @@ from tqdm import tqdm
 
 from bertkit.batch import Batch
 from bertkit.checkpoint import SentenceSettings
-from bertkit.errors import UsageError
+from bertkit.errors import UsageError, checked_count
 from bertkit.later import torch
-from bertkit.model import Model
+from bertkit.model import Model, check_model
 from bertkit.words.encoder import StaticEncoder
 from bertkit.words.opening import input_embeddings
 
 _TOKENS_AT_A_TIME = 2_048
 
 
-def extract(model: Model, dimensions: int = 256, *, progress: bool | None = None) -> StaticEncoder:
+def extract(model: Model, dimensions: int | None = None, *, progress: bool | None = None) -> StaticEncoder:
     """Extract a static encoder from a model.
 
     Each token is run through the model alone, between [CLS] and [SEP]; the mean of the three outputs is reduced by
@@ -27,13 +27,15 @@ def extract(model: Model, dimensions: int = 256, *, progress: bool | None = None
     Averages are scaled to length 1.
 
     Args:
-        dimensions: components to keep, at most the model's.
+        dimensions: components to keep, at most the model's; None: 256, or all of a model that has fewer.
 
     Raises:
         UsageError: more dimensions than the model has.
     """
+    check_model(model)
     width = model.config.hidden_size
-    if not 1 <= dimensions <= width:
+    dimensions = min(256, width) if dimensions is None else checked_count("dimensions", dimensions)
+    if dimensions > width:
         raise UsageError(f"dimensions={dimensions}: expected 1 to {width}, the width of the model")
     encoder = input_embeddings(model)
     known = np.flatnonzero(encoder.rows >= 0)

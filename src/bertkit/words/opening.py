@@ -1,5 +1,6 @@
 """Open word vectors from files, folders and names, and any text encoder by name."""
 
+import os
 from collections.abc import Sequence
 from os.path import expanduser
 from pathlib import Path
@@ -9,7 +10,8 @@ import numpy as np
 from bertkit.errors import CheckpointError, UsageError, checked_path
 from bertkit.inference.runner import checked_text
 from bertkit.locate import locate
-from bertkit.model import Model, load
+from bertkit.model import Model, check_model, load
+from bertkit.neighbors import number_rows
 from bertkit.tokenizer.tokenizer import refuse_one_text
 from bertkit.transformer.kernels.arrays import floats
 from bertkit.words.encoder import StaticEncoder
@@ -38,14 +40,20 @@ def open_static(name: str | Path) -> StaticEncoder:
     return read_static_folder(folder)
 
 
-def encoder_path(name: str | Path) -> Path:
+def encoder_path(name: str | Path, advice: str = "") -> Path:
     """The file or folder that `open_encoder` opens.
+
+    Args:
+        advice: end of the error.
 
     Raises:
         CheckpointError: no such model.
     """
     path = Path(expanduser(checked_path("the model's name", name)))
-    return path if path.is_file() and path.suffix not in _OF_MODELS else locate(name)
+    try:
+        return path if os.path.isfile(path) and path.suffix not in _OF_MODELS else locate(name)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}{advice}") from None
 
 
 def open_encoder(name: str | Path, *, precision: str = "float32", device: str = "auto") -> Model | StaticEncoder:
@@ -68,10 +76,10 @@ def open_encoder(name: str | Path, *, precision: str = "float32", device: str = 
 def of_words(words: Sequence[str], vectors: np.ndarray, rows: np.ndarray | None = None) -> StaticEncoder:
     """As `StaticEncoder.of_words`."""
     refuse_one_text(words)
-    words, vectors = [checked_text(word) for word in words], np.asarray(vectors)
+    words, vectors = [checked_text(word) for word in words], number_rows(vectors, "of_words")
     if len(set(words)) < len(words) or not words:
         raise UsageError(f"{len(words)} words, {len(set(words))} of them different: expected one or more, each once")
-    if vectors.ndim != 2 or (rows is None and len(vectors) != len(words)):
+    if rows is None and len(vectors) != len(words):
         raise UsageError(f"{len(words)} words and vectors of shape {vectors.shape}: expected a vector for each word")
     rows = np.arange(len(words)) if rows is None else np.asarray(rows)
     if rows.shape != (len(words),) or rows.dtype.kind not in "iu" or (rows >= len(vectors)).any():
@@ -103,6 +111,7 @@ def input_embeddings(model: Model) -> StaticEncoder:
 
     Special tokens have no vector, and neither have [unused] entries.
     """
+    check_model(model)
     vectors = floats(model.checkpoint.parts.encoder.embeddings.word.weight)
     tokens = tokens_of(model.tokenizer.engine)
     rows = np.full(len(tokens.vocabulary), -1, np.int32)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertkit.errors import UsageError, checked_count
+from bertkit.errors import UsageError, check_several, check_type, checked_count
 from bertkit.neighbors import top_k
 from bertkit.words.encoder import StaticEncoder
 
@@ -51,13 +51,26 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32(1e-12))
 
 
+def _directions(encoder: StaticEncoder, words: Sequence[str]) -> np.ndarray:
+    """(N, D) float32 vectors of length 1 of words.
+
+    Raises:
+        UsageError: a word has no vector, or one of zeros, which has no cosine.
+    """
+    check_type("the encoder", encoder, StaticEncoder)
+    vectors = np.stack([encoder.vector(word) for word in words])
+    if len(zero := np.flatnonzero(~vectors.any(axis=1))):
+        raise UsageError(f"the vector of {words[zero[0]]!r} is zero, which has no cosine: choose another word")
+    return unit(vectors)
+
+
 def nearest(encoder: StaticEncoder, word: str, k: int = 10) -> list[NearWord]:
     """The ``k`` words nearest to a word by cosine, excluding the word.
 
     Raises:
-        UsageError: the word has no vector, or ``k`` is below 1.
+        UsageError: the word has no vector, or one of zeros, or ``k`` is below 1.
     """
-    return nearest_to(encoder, encoder.vector(word), k, without=_rows_of(encoder, [word]))
+    return nearest_to(encoder, _directions(encoder, [word])[0], k, without=_rows_of(encoder, [word]))
 
 
 def analogy(
@@ -69,9 +82,9 @@ def analogy(
         with_inputs: do not exclude the three words. One of them is nearly always the nearest.
 
     Raises:
-        UsageError: a word has no vector, or ``k`` is below 1.
+        UsageError: a word has no vector, or one of zeros, or ``k`` is below 1.
     """
-    first, second, third = unit(np.stack([encoder.vector(word) for word in (a, b, c)]))
+    first, second, third = _directions(encoder, (a, b, c))
     return nearest_to(encoder, first - second + third, k, without=() if with_inputs else _rows_of(encoder, (a, b, c)))
 
 
@@ -81,8 +94,14 @@ def _rows_of(encoder: StaticEncoder, words: Sequence[str]) -> list[int]:
 
 
 def nearest_to(encoder: StaticEncoder, vector: np.ndarray, k: int, without: Sequence[int] = ()) -> list[NearWord]:
-    """The ``k`` words nearest to a (D,) vector by cosine, excluding words of the rows ``without``."""
+    """The ``k`` words nearest to a (D,) vector by cosine, excluding words of the rows ``without``.
+
+    Raises:
+        UsageError: a vector of zeros, or ``k`` is below 1.
+    """
     k = checked_count("k", k)
+    if not vector.any():
+        raise UsageError("the vector is zero, which has no cosine: choose other words")
     words_of: dict[int, list[str]] = {}
     for word, row in zip(encoder.words, encoder.rows[encoder.rows >= 0].tolist(), strict=True):
         words_of.setdefault(row, []).append(word)
@@ -115,11 +134,13 @@ def odd_one_out(encoder: StaticEncoder, words: Sequence[str]) -> list[OddWord]:
     """Each word with its cosine to the mean of all words, in the given order. The lowest is the odd one.
 
     Raises:
-        UsageError: fewer than three words, or one without a vector.
+        UsageError: fewer than three words, or one without a vector or with one of zeros.
     """
+    check_several("words", words)
+    words = list(words)
     if len(words) < 3:
         raise UsageError(f"{len(words)} words: expected at least three")
-    vectors = unit(np.stack([encoder.vector(word) for word in words]))
+    vectors = _directions(encoder, words)
     scores = vectors @ unit(vectors.mean(axis=0))
     odd = int(scores.argmin())
     return [
@@ -140,12 +161,17 @@ def axis(encoder: StaticEncoder, pairs: Sequence[tuple[str, str]], words: Sequen
 
     Raises:
         UsageError: fewer than two pairs, a pair of one vector, pairs whose differences cancel, or a word without a
-            vector.
+            vector or with one of zeros.
     """
+    for name, several in (("pairs", pairs), ("words", words)):
+        check_several(name, several)
+    pairs, words = list(pairs), list(words)
+    if wrong := [pair for pair in pairs if isinstance(pair, str) or len(pair) != 2]:
+        raise UsageError(f"the pair {wrong[0]!r:.60}: expected two words")
     if len(pairs) < 2:
         raise UsageError(f"{len(pairs)} pairs: expected at least two, so that their agreement can be measured")
-    ends = np.array([[encoder.vector(word) for word in pair] for pair in pairs])
-    differences = unit(ends[:, 1]) - unit(ends[:, 0])
+    firsts, seconds = (_directions(encoder, ends) for ends in zip(*pairs, strict=True))
+    differences = seconds - firsts
     if (same := np.flatnonzero(~differences.any(axis=1))).size:
         raise UsageError(f"the words of the pair {':'.join(pairs[same[0]])} have one vector: give different words")
     differences = unit(differences)
@@ -153,7 +179,7 @@ def axis(encoder: StaticEncoder, pairs: Sequence[tuple[str, str]], words: Sequen
     if not vector.any():
         raise UsageError("the differences of the pairs cancel: order the words of each pair in the same way")
     others = unit((differences.sum(axis=0) - differences) / (len(pairs) - 1))
-    scores = unit(np.stack([encoder.vector(word) for word in words])) @ vector if words else np.empty(0, np.float32)
+    scores = _directions(encoder, words) @ vector if words else np.empty(0, np.float32)
     below, known = np.zeros(len(words)), encoder.rows[encoder.rows >= 0]  # the row of each word
     for first in range(0, len(known), _ROWS_AT_A_TIME):
         all_scores = unit(encoder.vectors[known[first : first + _ROWS_AT_A_TIME]]) @ vector

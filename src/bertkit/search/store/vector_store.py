@@ -14,7 +14,8 @@ from typing import Self, cast
 import numpy as np
 
 from bertkit.device import is_cpu, resolve_device
-from bertkit.errors import StoreError, UsageError, checked_count, checked_path
+from bertkit.errors import StoreError, UsageError, check_type, checked_count, checked_path
+from bertkit.locate import was_moved
 from bertkit.neighbors.block_sizes import BLOCK_BYTES, ScanName
 from bertkit.search.filters import Filter, checked_ids
 from bertkit.search.records import Embed, Hit, Identity, Record, RepairReport, SearchReport, check_records
@@ -74,6 +75,7 @@ class VectorStore:
         if not is_cpu(device):
             resolve_device(device)  # an unknown one is refused before any work
         folder = checked_path("the folder of a store", folder)
+        check_type("the identity", identity, Identity)
 
         def fill(connection: sqlite3.Connection) -> None:
             for table in TABLES:
@@ -277,8 +279,7 @@ class VectorStore:
 
     def rename_moved_model(self, name: str) -> None:
         """Store another name of the same model if its folder is no longer there."""
-        before = Path(self.identity.model_name)
-        if before.is_absolute() and not before.exists():
+        if was_moved(self.identity.model_name):
             with self.transaction():
                 self._state = replace(self._now(), identity=replace(self._now().identity, model_name=name))
 
