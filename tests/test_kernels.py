@@ -25,13 +25,13 @@ from bertkit.transformer.kernels.llvm_vectors import LARGEST_BYTE, WIDTH
 from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.rows import (
     Quantized,
-    gelu_rows,
+    activate_in_8_bits,
     norm_rows,
     quantize_rows,
     read_rows,
 )
 from bertkit.transformer.kernels.tile_attention import attend_tiles
-from bertkit.transformer.kernels.vector_functions import exp2, gelu, normal
+from bertkit.transformer.kernels.vector_functions import SHORT_GELU, exp2, gelu, normal
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.window import CAUSAL
 
@@ -292,7 +292,7 @@ def test_int8_products(linear, num_rows: int, inputs: int, outputs: int) -> None
     read_rows(product, results)
     torch.testing.assert_close(torch.from_numpy(results).double(), exact, rtol=1e-5, atol=1e-4)
     far = empty_quantized(num_rows, outputs)
-    gelu_rows(product, far)
+    activate_in_8_bits(product, np.intp(SHORT_GELU), far)
     activated = rotated(F.gelu(exact).numpy())
     step = (activated.max(1) - activated.min(1)) / LARGEST_BYTE
     error = np.abs(as_floats(far) - activated).max(1)

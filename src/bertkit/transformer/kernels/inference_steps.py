@@ -14,7 +14,7 @@ import numpy as np
 from bertkit.batch import Batch
 from bertkit.later import F, Tensor, nn, torch
 from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
-from bertkit.transformer.kernels import modern_rows
+from bertkit.transformer.kernels import rows as row_kernels
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import (
     Rows,
@@ -33,9 +33,10 @@ from bertkit.transformer.kernels.arrays import (
 from bertkit.transformer.kernels.attention import norm_heads, packed_self_attention, repeated_heads
 from bertkit.transformer.kernels.choices import has_invariant_kernels
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
-from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward, silu_gate_forward
 from bertkit.transformer.kernels.pair_attention import attend
-from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct, embed_rows, norm_rows
+from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct, activate_rows, embed_rows, norm_rows
+from bertkit.transformer.kernels.training_rows import add_then_norm_forward
+from bertkit.transformer.kernels.vector_functions import CODES
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import Window
@@ -166,7 +167,7 @@ class CompiledHeadNorms:
         """(T, (H + 2 G) K) to the same, written over the input, or over the values of a product."""
         is_product = isinstance(query_key_value, UnscaledProduct)
         out = query_key_value.values if is_product else query_key_value
-        modern_rows.norm_heads(query_key_value if is_product else array(out), *self.arguments, array(out))
+        row_kernels.norm_heads(query_key_value if is_product else array(out), *self.arguments, array(out))
         return out
 
 
@@ -179,15 +180,11 @@ def plain_gate(x: Rows, activation: str) -> Rows:
 
 def compiled_gate(x: Rows, activation: str) -> Rows:
     """The same, with GELU and SiLU compiled."""
-    compiled_forward = _GATES.get(activation)
-    if compiled_forward is None:
+    if activation not in ("gelu", "silu"):
         return plain_gate(x, activation)
     out = empty(x, len(x), x.shape[1] // 2)
-    compiled_forward(array(x), array(out))
+    activate_rows(array(x), np.intp(CODES[activation]), array(out))
     return out
-
-
-_GATES = {"gelu": gate_forward, "silu": silu_gate_forward}
 
 
 class PlainAddThenNorm:
@@ -217,7 +214,7 @@ class CompiledAddThenNorm:
         normed = library_of(residual).empty_like(residual, dtype=self.dtype)
         means = None if self.is_rms else np.empty(len(x), np.float32)
         outs = (array(summed), array(normed), means, np.empty(len(x), np.float32))
-        add_then_norm_forward(array(x), array(residual), self.norm, None, *outs, None)
+        add_then_norm_forward(array(x), array(residual), self.norm, None, None, *outs, None)
         return summed, normed
 
 

@@ -146,12 +146,12 @@ def activate(x: Tensor, name: str) -> Tensor:
     """An activation, by its name in ACTIVATIONS."""
     if _active() is None:
         return apply_activation(x, name) if is_inference() else with_torch.device_steps.activate(x, name)
-    return with_torch.trained_steps.Gelu.apply(x) if name == "gelu" else ACTIVATIONS[name](x)
+    return with_torch.trained_steps.Gelu.apply(x, False) if name == "gelu" else ACTIVATIONS[name](x)
 
 
 def gate(x: Tensor, name: str) -> Tensor:
     """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
-    return gated(x, name) if _active() is None or name != "gelu" else with_torch.trained_steps.Gate.apply(x)
+    return gated(x, name) if _active() is None or name != "gelu" else with_torch.trained_steps.Gelu.apply(x, True)
 
 
 def dropout(x: Tensor, module: nn.Dropout) -> Tensor:
@@ -171,7 +171,9 @@ def add_norm(x: Tensor, residual: Tensor, norm: nn.LayerNorm | nn.RMSNorm, modul
     if active is None or isinstance(norm, nn.RMSNorm):
         return norm(dropout(x, module) + residual).to(x.dtype)
     mask = active.dropout(module.p if module.training else 0.0)
-    return with_torch.trained_steps.AddNorm.apply(x, residual, norm.weight, norm.bias, norm, mask)
+    return with_torch.trained_steps.AddThenNorm.apply(x, residual, norm.weight, norm.bias, norm, mask, residual.dtype)[
+        1
+    ]
 
 
 def add_then_norm(
@@ -184,7 +186,7 @@ def add_then_norm(
         summed = residual + (x if module is None else dropout(x, module))
         return summed, norm(summed)
     mask = active.dropout(module.p) if module is not None and module.training and module.p else None
-    return with_torch.trained_steps.AddThenNorm.apply(x, residual, norm.weight, norm, mask, active.dtype)
+    return with_torch.trained_steps.AddThenNorm.apply(x, residual, norm.weight, None, norm, mask, active.dtype)
 
 
 def self_attention(

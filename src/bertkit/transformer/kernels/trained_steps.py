@@ -12,21 +12,16 @@ from torch import Tensor, nn
 from torch.autograd import function
 
 from bertkit.transformer.kernels.arrays import array, norm_arrays
-from bertkit.transformer.kernels.modern_rows import (
-    add_then_norm_backward,
-    add_then_norm_forward,
-    gate_backward,
-    gate_forward,
-)
-from bertkit.transformer.kernels.rows import padded
+from bertkit.transformer.kernels.rows import activate_rows, padded
 from bertkit.transformer.kernels.training_rows import (
     Dropout,
-    add_norm_backward,
-    add_norm_forward,
+    add_then_norm_backward,
+    add_then_norm_forward,
     dropout_rows,
+    gate_backward,
     gelu_backward,
-    gelu_forward,
 )
+from bertkit.transformer.kernels.vector_functions import GELU
 
 once_differentiable: Any = function.once_differentiable  # its annotation loses the arguments' names
 
@@ -48,41 +43,23 @@ class LookUp(torch.autograd.Function):
 
 
 class Gelu(torch.autograd.Function):
-    """GELU: (T, D) to (T, D)."""
+    """GELU: (T, D) to (T, D); or with a gate ``gelu(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, is_gate: bool) -> Tensor:
         ctx.save_for_backward(x)
-        out = torch.empty_like(x)
-        gelu_forward(array(x), array(out))
+        ctx.is_gate = is_gate
+        out = x.new_empty(len(x), x.shape[1] // 2) if is_gate else torch.empty_like(x)
+        activate_rows(array(x), np.intp(GELU), array(out))
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
         grad_x = torch.empty_like(x)
-        gelu_backward(array(grad.contiguous()), array(x), array(grad_x))
-        return grad_x
-
-
-class Gate(torch.autograd.Function):
-    """``gelu(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        out = x.new_empty(len(x), x.shape[1] // 2)
-        gate_forward(array(x), array(out))
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        grad_x = torch.empty_like(x)
-        gate_backward(array(grad.contiguous()), array(x), array(grad_x))
-        return grad_x
+        (gate_backward if ctx.is_gate else gelu_backward)(array(grad.contiguous()), array(x), array(grad_x))
+        return grad_x, None
 
 
 class DropoutOfRows(torch.autograd.Function):
@@ -105,37 +82,8 @@ def _dropped(x: Tensor, mask: Dropout) -> Tensor:
     return out
 
 
-class AddNorm(torch.autograd.Function):
-    """``norm(dropout(x) + residual)``: (T, D)."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, norm: nn.LayerNorm, mask: Dropout
-    ) -> Tensor:
-        out, means, factors = torch.empty_like(residual), torch.empty(len(x)), torch.empty(len(x))
-        arrays = norm_arrays(norm)
-        add_norm_forward(array(x), array(residual), arrays, mask, array(out), means.numpy(), factors.numpy())
-        ctx.save_for_backward(x, residual, means, factors)
-        ctx.arrays, ctx.mask = arrays, mask
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, residual, means, factors = ctx.saved_tensors
-        width = x.shape[1]
-        grad_x, grad_residual = torch.empty_like(x), torch.empty_like(residual)
-        grad_weight, grad_bias = padded(np.zeros(width, np.float32)), padded(np.zeros(width, np.float32))
-        add_norm_backward(
-            array(grad.contiguous()), array(x), array(residual), ctx.arrays, ctx.mask, means.numpy(), factors.numpy(),
-            array(grad_x), array(grad_residual), grad_weight, grad_bias,
-        )  # fmt: skip
-        grad_weights = (torch.from_numpy(sums[:width]) for sums in (grad_weight, grad_bias))
-        return grad_x, grad_residual, *grad_weights, None, None
-
-
 class AddThenNorm(torch.autograd.Function):
-    """``residual + dropout(x)`` and its norm, both (T, D); the norm in the dtype of the products."""
+    """``residual + dropout(x)``, which is kept for the backward pass, and its norm in a dtype: both (T, D)."""
 
     @staticmethod
     def forward(
@@ -143,6 +91,7 @@ class AddThenNorm(torch.autograd.Function):
         x: Tensor,
         residual: Tensor,
         weight: Tensor,
+        bias: Tensor | None,
         norm: nn.LayerNorm,
         mask: Dropout | None,
         dtype: torch.dtype,
@@ -150,20 +99,27 @@ class AddThenNorm(torch.autograd.Function):
         summed, normed = torch.empty_like(residual), torch.empty_like(residual, dtype=dtype)
         means, factors = torch.empty(len(x)), torch.empty(len(x))
         arrays, outs = norm_arrays(norm), (array(summed), array(normed), means.numpy(), factors.numpy())
-        add_then_norm_forward(array(x), array(residual), arrays, mask, *outs, None)
+        own_bias = None if bias is None else arrays.bias
+        add_then_norm_forward(array(x), array(residual), arrays, own_bias, mask, *outs, None)
         ctx.save_for_backward(summed, means, factors)
-        ctx.arrays, ctx.mask, ctx.x_dtype = arrays, mask, x.dtype
+        ctx.set_materialize_grads(False)
+        ctx.arrays, ctx.mask, ctx.dtypes, ctx.has_bias = arrays, mask, (x.dtype, dtype), bias is not None
         return summed, normed
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_summed: Tensor, grad_normed: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_summed: Tensor | None, grad_normed: Tensor | None) -> tuple[Tensor | None, ...]:
         summed, means, factors = ctx.saved_tensors
+        x_dtype, dtype = ctx.dtypes
         width = summed.shape[1]
-        grad_x, grad_residual = torch.empty_like(summed, dtype=ctx.x_dtype), torch.empty_like(summed)
+        grad_normed = torch.zeros_like(summed, dtype=dtype) if grad_normed is None else grad_normed.contiguous()
+        grad_x, grad_residual = torch.empty_like(summed, dtype=x_dtype), torch.empty_like(summed)
         grad_weight = padded(np.zeros(width, np.float32))
+        grad_bias = np.zeros_like(grad_weight) if ctx.has_bias else None
         add_then_norm_backward(
-            array(grad_summed.contiguous()), array(grad_normed.contiguous()), array(summed), ctx.arrays, ctx.mask,
-            means.numpy(), factors.numpy(), array(grad_x), array(grad_residual), grad_weight,
+            None if grad_summed is None else array(grad_summed.contiguous()), array(grad_normed), array(summed),
+            ctx.arrays, ctx.mask, means.numpy(), factors.numpy(), array(grad_x), array(grad_residual), grad_weight,
+            grad_bias,
         )  # fmt: skip
-        return grad_x, grad_residual, torch.from_numpy(grad_weight[:width]), None, None, None
+        weights = (sums if sums is None else torch.from_numpy(sums[:width]) for sums in (grad_weight, grad_bias))
+        return grad_x, grad_residual, *weights, None, None, None

@@ -27,18 +27,19 @@ from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import Kernels, linear_for
 from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, CompiledHeadNorms, norm_arrays, plain_gate
-from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_rows
 from bertkit.transformer.kernels.pair_attention import attend
 from bertkit.transformer.kernels.rows import (
     Norm,
     Quantized,
     UnscaledProduct,
+    activate_in_8_bits,
     empty_quantized,
-    gelu_rows,
     norm_rows,
     quantize_rows,
     read_rows,
 )
+from bertkit.transformer.kernels.training_rows import add_then_norm_forward
+from bertkit.transformer.kernels.vector_functions import SHORT_GELU, SILU
 from bertkit.transformer.layer import State
 from bertkit.transformer.prepared.layer import PreparedLayer
 from bertkit.transformer.relative import PositionRows
@@ -130,7 +131,7 @@ class Int8Steps:
             read_rows(product, product.values)
             return hidden_states_of(apply_activation(product.values, activation)).quantized
         quantized = empty_quantized(*product.values.shape)
-        gelu_rows(product, quantized)
+        activate_in_8_bits(product, np.intp(SHORT_GELU), quantized)
         return quantized
 
     def add_and_norm(self, linear: Any, x: Quantized, state: State, norm: Any, is_pre_norm: bool) -> State:
@@ -156,7 +157,7 @@ def activate_gate(product: UnscaledProduct, activation: str) -> Quantized:
         read_rows(product, product.values)
         return hidden_states_of(plain_gate(product.values, activation)).quantized
     quantized = empty_quantized(num_tokens, width // 2)
-    gate_rows(product, activation == "silu", quantized)
+    activate_in_8_bits(product, np.intp(SILU if activation == "silu" else SHORT_GELU), quantized)
     return quantized
 
 
@@ -180,5 +181,5 @@ class Int8AddThenNorm:
         means = None if self.is_rms else np.empty(len(residual), np.float32)
         factors = np.empty(len(residual), np.float32)
         outs = (array(summed), array(normed), means, factors, quantized)
-        add_then_norm_forward(product, array(residual), self.norm, None, *outs)
+        add_then_norm_forward(product, array(residual), self.norm, None, None, *outs)
         return summed, HiddenStates(normed, quantized)
