@@ -137,7 +137,8 @@ def test_bfloat16_rounding_equals_torch() -> None:
 def attend(together: torch.Tensor, lengths: list[int], num_heads: int) -> torch.Tensor:
     context = together.new_empty(len(together), together.shape[1] // 3)
     cu_seqlens = np.cumsum([0, *lengths], dtype=np.int32)
-    attend_tiles(array(together), cu_seqlens, num_heads, array(context), None, None, None, None, None)
+    rows, sizes = array(together), (cu_seqlens, cu_seqlens, num_heads, context.shape[1])
+    attend_tiles(rows, rows, *sizes, array(context), None, None, None, None, None)
     return context
 
 

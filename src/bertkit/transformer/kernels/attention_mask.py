@@ -6,7 +6,7 @@ import numpy as np
 from numba import types
 
 from bertkit.compiled import compiled, overload
-from bertkit.transformer.kernels.tiles import add_tile, times_tile
+from bertkit.transformer.kernels.tiles import add_tile, load_tile, times_tile
 from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, where_positive
 
 
@@ -119,17 +119,7 @@ def _as_it_is(tile, mask, query, num_queries, key):
 
 def _with_bias(tile, mask, query, num_queries, key):
     at = len(mask.by_distance) // 2 + key - query
-    bias = (
-        load(mask.by_distance, at),
-        load(mask.by_distance, at - 1),
-        load(mask.by_distance, at - 2),
-        load(mask.by_distance, at - 3),
-        load(mask.by_distance, at - 4),
-        load(mask.by_distance, at - 5),
-        load(mask.by_distance, at - 6),
-        load(mask.by_distance, at - 7),
-    )
-    return add_tile(tile, bias)
+    return add_tile(tile, load_tile(mask.by_distance, at, -1))
 
 
 def _hidden(tile, mask, query, num_queries, key):

@@ -148,7 +148,8 @@ def score_pairs_of_keys(queries, keys_across, mask, query, num_queries, first, l
             tile = add_pair_products(tile, queries, c, width, load(keys_across, c * stride + key))
         store_tile(scores, key, stride, tile)
         tops = larger_tile(tops, tile)
-    return exponentiate_tile(scores, tops, mask, query, num_queries, first, last, head_dim, weights)
+    scale = np.float32(np.log2(np.e) / np.sqrt(head_dim))  # e**x is 2**(log2(e) x)
+    return exponentiate_tile(scores, tops, mask, query, num_queries, first, last, scale, weights)
 
 
 @part

@@ -36,13 +36,17 @@ from bertkit.transformer.kernels.vectors import (
 
 
 @compiled
-def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dropout, rotary, window, bias):
-    """``context = softmax(Q K^T / sqrt(K)) V`` in each sequence and head (Vaswani et al. 2017, equation 1).
+def attend_tiles(
+    query, key_value, cu_seqlens, cu_keys, num_heads, key_column, context, quantized, dropout, rotary, window, bias
+):
+    """``context = softmax(Q K^T / sqrt(K)) V`` in each sequence and head (Vaswani et al. 2017, equation 1): of a packed
+    row, or without rotary, window and bias with the keys and values of another.
 
     Args:
-        query_key_value: (T, D + 2 G K) array or UnscaledProduct: of each token the queries of H heads, and the keys and
-            values of G heads, each for equally many neighboring query heads.
-        cu_seqlens: (B + 1,) int32.
+        query: (T, D) or wider array or UnscaledProduct: the queries of H heads of each token in its first D columns.
+        key_value: the same, or of each token of the other row (S, ...): from ``key_column`` on the keys, and after them
+            the values, of G heads, each for equally many neighboring query heads.
+        cu_seqlens, cu_keys: (B + 1,) int32 of both rows.
         context: (T, D) array.
         quantized: Quantized, also receives the context; or None.
         dropout: Dropout of the attention probabilities, or None; element j of query i in head h has the number
@@ -51,25 +55,6 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
         window: Window of the keys that a query attends to, up to the longest sequence; or None: its whole sequence.
         bias: (H, N) float32 added to the products before they are scaled, at N // 2 + d for a key d tokens after its
             query, with a vector or more beyond the largest distance to each side; or None. Without a window.
-    """
-    attend_two_rows(
-        query_key_value, query_key_value, cu_seqlens, cu_seqlens, num_heads, context.shape[1], context, quantized,
-        dropout, rotary, window, bias,
-    )  # fmt: skip
-
-
-@compiled
-def attend_two_rows(
-    query, key_value, cu_seqlens, cu_keys, num_heads, key_column, context, quantized, dropout, rotary, window, bias
-):
-    """`attend_tiles` with the keys and values of another packed row.
-
-    Args:
-        query: (T, D) or wider: the queries of all heads of each token in its first D columns.
-        key_value: of each token of the other row the keys of all heads from ``key_column`` on, and after them the
-            values, (S, 2 G K) in all.
-        cu_keys: (B + 1,) int32, as ``cu_seqlens`` of the other row. With another one than that, without rotary, window
-            and bias.
     """
     attend_heads(
         query, key_value, cu_seqlens, cu_keys, num_heads, key_column, context, quantized, dropout, rotary, window, bias,
@@ -82,7 +67,7 @@ def attend_heads(
     query, key_value, cu_seqlens, cu_keys, num_heads, key_column, context, quantized, dropout, rotary, window, bias,
     heads,
 ):  # fmt: skip
-    """`attend_two_rows` for heads from the first to before the second of ``heads``."""
+    """`attend_tiles` for heads from the first to before the second of ``heads``."""
     hidden_size = context.shape[1]
     head_dim = hidden_size // num_heads
     key_width = (width_of(key_value) - key_column) // 2
@@ -136,17 +121,17 @@ def score_tile(queries, keys_across, mask, query, num_queries, first, last, head
         tile = add_matrix(tile, queries, 0, 1, width, keys_across, key, stride, head_dim)
         store_tile(scores, key, stride, tile)
         tops = larger_tile(tops, tile)
-    return exponentiate_tile(scores, tops, mask, query, num_queries, first, last, head_dim, scores)
+    scale = np.float32(np.log2(np.e) / np.sqrt(head_dim))  # e**x is 2**(log2(e) x)
+    return exponentiate_tile(scores, tops, mask, query, num_queries, first, last, scale, scores)
 
 
 @part
-def exponentiate_tile(scores, tops, mask, query, num_queries, first, last, head_dim, weights):
-    """``weights = exp(scores / sqrt(head_dim))``, up to a factor, of eight rows whose largest scores are in ``tops``.
+def exponentiate_tile(scores, tops, mask, query, num_queries, first, last, scale, weights):
+    """``weights = 2**(scores * scale)``, up to a factor, of eight rows whose largest scores are in ``tops``.
 
     Returns 1 / their sums, before ``weights`` are rounded to their dtype.
     """
     stride = scores.shape[1]
-    scale = np.float32(np.log2(np.e) / np.sqrt(head_dim))  # e**x is 2**(log2(e) x)
     tops = eight_lanes(largest_of_eight(tops))
     sums = in_tile(broadcast(np.float32(0)))
     for key in range(first, last, WIDTH):

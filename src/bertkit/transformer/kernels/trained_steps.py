@@ -1,20 +1,25 @@
-"""The steps of a layer as functions of torch's autograd, forward and backward by compiled kernels, on the CPU.
+"""The steps of a layer as functions of torch's autograd, forward and backward by compiled kernels and
+oneDNN's products, on the CPU.
 
-Shape letters: T rows, D columns, V rows of a table, F half a row.
+Shape letters: T rows, D columns, N outputs, F half a row, S rows that are attended to.
 """
 
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import function
 
-from bertkit.transformer.kernels.arrays import array, norm_arrays
+from bertkit.transformer.kernels.arrays import array, bias_array, bias_gradient, norm_arrays
+from bertkit.transformer.kernels.linear import multiply_unpacked
+from bertkit.transformer.kernels.row_invariance import filled_rows, training_row_count
 from bertkit.transformer.kernels.rows import activate_rows, padded
+from bertkit.transformer.kernels.tile_attention import attend_tiles
+from bertkit.transformer.kernels.tile_attention_backward import attend_tiles_backward
 from bertkit.transformer.kernels.training_rows import (
     Dropout,
+    add_rows,
     add_then_norm_backward,
     add_then_norm_forward,
     dropout_rows,
@@ -22,24 +27,37 @@ from bertkit.transformer.kernels.training_rows import (
     gelu_backward,
 )
 from bertkit.transformer.kernels.vector_functions import GELU
+from bertkit.transformer.window import Window
 
 once_differentiable: Any = function.once_differentiable  # its annotation loses the arguments' names
 
 
-class LookUp(torch.autograd.Function):
-    """The rows of a table (V, D) at (T,) ids, (T, D); its gradient is sparse."""
+class TrainedLinear(torch.autograd.Function):
+    """Products with rows of zeros up to one of few row counts: oneDNN keeps some MB for every number of rows, and
+    batches of mixed lengths nearly always have another one."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, ids: Tensor) -> Tensor:
-        ctx.save_for_backward(ids)
-        ctx.shape = weight.shape
-        return F.embedding(ids, weight)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+        x_cast, weight_cast = filled_rows(x.to(dtype), training_row_count(len(x))), weight.to(dtype)
+        ctx.save_for_backward(x_cast, weight_cast)
+        ctx.x_dtype = x.dtype
+        return multiply_unpacked(x_cast, weight_cast, None if bias is None else bias.to(dtype))[: len(x)]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (ids,) = ctx.saved_tensors
-        return torch.sparse_coo_tensor(ids[None], grad, ctx.shape, check_invariants=False), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        num_rows, grad = len(grad), filled_rows(grad.to(x.dtype).contiguous(), len(x))
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = multiply_unpacked(grad, weight.T)[:num_rows].to(ctx.x_dtype)
+        grad_weight = multiply_unpacked(grad.T, x.T).float() if ctx.needs_input_grad[1] else None
+        grad_bias = None
+        if ctx.needs_input_grad[2]:
+            sums = padded(np.zeros(grad.shape[1], np.float32))
+            add_rows(array(grad), sums)
+            grad_bias = torch.from_numpy(sums[: grad.shape[1]])
+        return grad_x, grad_weight, grad_bias, None
 
 
 class Gelu(torch.autograd.Function):
@@ -123,3 +141,47 @@ class AddThenNorm(torch.autograd.Function):
         )  # fmt: skip
         weights = (sums if sums is None else torch.from_numpy(sums[:width]) for sums in (grad_weight, grad_bias))
         return grad_x, grad_residual, *weights, None, None, None
+
+
+class TiledAttention(torch.autograd.Function):
+    """The context (T, D) of (T, 3 D) queries, keys and values; or of queries (T, D) and the keys and values (S, 2 D) of
+    another packed row. Zeros after the last sequence.
+
+    Arguments as of `attend_tiles`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key_value: Tensor | None,
+        bias: Tensor | None,
+        cu_seqlens: np.ndarray,
+        cu_keys: np.ndarray,
+        num_heads: int,
+        mask: Dropout | None,
+        turns: tuple[np.ndarray, np.ndarray] | None = None,
+        window: Window | None = None,
+    ) -> Tensor:
+        width = query.shape[1] // 3 if key_value is None else query.shape[1]
+        context, rows = query.new_empty(len(query), width), query if key_value is None else key_value
+        context[cu_seqlens[-1] :] = 0
+        lengths = cu_seqlens, cu_keys, num_heads, width if key_value is None else 0
+        added = mask, turns, window, bias_array(bias, width // num_heads)
+        attend_tiles(array(query), array(rows), *lengths, array(context), None, *added)
+        ctx.save_for_backward(query, key_value)
+        ctx.lengths, ctx.added, ctx.head_dim = lengths, added, width // num_heads
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, key_value = ctx.saved_tensors
+        rows, bias = query if key_value is None else key_value, ctx.added[-1]
+        grad_query, grad_bias = torch.empty_like(query), None if bias is None else np.zeros_like(bias)
+        grad_query[ctx.lengths[0][-1] :] = 0
+        grad_rows = grad_query if key_value is None else torch.empty_like(key_value)
+        tensors, others = (grad.contiguous(), grad_query, grad_rows, query, rows), (*ctx.lengths, *ctx.added, grad_bias)
+        attend_tiles_backward(*map(array, tensors), *others)
+        grad_key_value = None if key_value is None else grad_rows
+        return grad_query, grad_key_value, bias_gradient(grad_bias, ctx.head_dim), None, None, None, None, None, None
