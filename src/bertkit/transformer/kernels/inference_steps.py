@@ -33,8 +33,8 @@ from bertkit.transformer.kernels.arrays import (
 from bertkit.transformer.kernels.attention import norm_heads, packed_self_attention, repeated_heads
 from bertkit.transformer.kernels.choices import has_invariant_kernels
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
-from bertkit.transformer.kernels.pair_attention import attend
 from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct, activate_rows, embed_rows, norm_rows
+from bertkit.transformer.kernels.tile_attention import attend
 from bertkit.transformer.kernels.training_rows import add_then_norm_forward
 from bertkit.transformer.kernels.vector_functions import CODES
 from bertkit.transformer.relative import PositionRows
