@@ -286,7 +286,8 @@ def test_int8_products(linear, num_rows: int, inputs: int, outputs: int) -> None
     quantized = empty_quantized(num_rows, inputs)
     quantize_rows(x.numpy(), 0, num_rows, quantized)
     kernel, weight = linear(weight, bias), torch.from_numpy(rotated(weight.numpy(), is_weight=True))
-    rounded = (weight / kernel.scales[:, None]).round() * kernel.scales[:, None]
+    scales = torch.from_numpy(kernel.scales)[:, None]
+    rounded = (weight / scales).round() * scales
     exact = torch.from_numpy(as_floats(quantized)) @ rounded.double().T + bias
     results = np.empty((num_rows, outputs), np.float32)
     product = kernel(quantized)
