@@ -8,7 +8,6 @@ letters: M rows, D hidden_size, F intermediate_size, L layers.
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
 
 from bertkit.compiled import compiled, overload, part
 from bertkit.transformer.few_rows.attention import attend_few_rows
@@ -116,23 +115,14 @@ def encode_few_rows(layers, cross, space, add, attention, sources, gated):
     return sums, normed
 
 
+@part
 def _norm(rows, norms, biases, layer, out):
     """``out = norm(rows)``."""
-    raise NotImplementedError
-
-
-@overload(_norm)
-def _choose_norm(rows, norms, biases, layer, out):
-    return _norm_without_bias if biases == types.none else _norm_with_bias
-
-
-def _norm_with_bias(rows, norms, biases, layer, out):
-    norm_rows(rows, None, Norm(norms.weights[layer], biases[layer], norms.eps), out, None)
-
-
-def _norm_without_bias(rows, norms, biases, layer, out):
-    norm, unread = Norm(norms.weights[layer], norms.weights[layer], norms.eps), np.empty(len(rows), np.float32)
-    add_then_norm_forward(rows, None, norm, None, None, None, out, unread, unread, None)
+    if biases is None:
+        norm, unread = Norm(norms.weights[layer], norms.weights[layer], norms.eps), np.empty(len(rows), np.float32)
+        add_then_norm_forward(rows, None, norm, None, None, None, out, unread, unread, None)
+    else:
+        norm_rows(rows, None, Norm(norms.weights[layer], biases[layer], norms.eps), out, None)
 
 
 def _sums_of(summed, normed, is_pre_norm):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from bertkit.compiled import compiled, overload
+from bertkit.compiled import compiled, overload, part
 from bertkit.transformer.kernels.tiles import add_tile, load_tile, times_tile
 from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, where_positive
 
@@ -65,22 +65,11 @@ def _window(length, window, bias):
     return SlidingWindow(np.empty(length, np.float32), window.before, window.after, near)
 
 
+@part
 def choose_head(mask, bias, head):
-    """Select the bias of a head in a DistanceBias (compiled only)."""
-    raise NotImplementedError
-
-
-@overload(choose_head)
-def _choose_head(mask, bias, head):
-    return _same_for_all if isinstance(bias, types.NoneType) else _take_bias
-
-
-def _same_for_all(mask, bias, head):
-    pass
-
-
-def _take_bias(mask, bias, head):
-    mask.by_distance[:] = bias[head]
+    """Select the bias of a head in a DistanceBias."""
+    if bias is not None:
+        mask.by_distance[:] = bias[head]
 
 
 def key_range(mask, query, num_queries, length):
