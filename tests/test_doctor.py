@@ -125,7 +125,7 @@ def test_caches_that_cannot_be_written_are_warnings(capsys, monkeypatch, quick, 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(
-        "bertkit.transformer.kernels.training_rows.gelu_forward",
+        "bertkit.transformer.kernels.rows.activate_rows",
         SimpleNamespace(stats=SimpleNamespace(cache_path=None)),
     )
     code, results, said = call(capsys)

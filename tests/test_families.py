@@ -22,12 +22,11 @@ from bertkit.architectures.initialization import initialize
 from bertkit.batch import Batch
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import BertkitError, TruncationWarning, UsageError
-from bertkit.transformer.kernels import steps, training_kernels
+from bertkit.transformer.kernels import inference_steps, steps, training_kernels
 from bertkit.transformer.kernels.llvm_vectors import LARGEST_BYTE
 from bertkit.transformer.kernels.panel_product import weight_scales
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.prepared import encoder as prepared_encoder
-from bertkit.transformer.prepared import int8_steps
 from bertkit.transformer.prepared.encoder import distinct_tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -112,7 +111,7 @@ def test_equal_tokens_are_multiplied_once_with_the_same_bits(
 @pytest.mark.full
 def test_int8_rounds_what_products_read_and_nothing_else(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference is the encoder in float64 with rounded weights, and with rounded inputs of its products."""
-    monkeypatch.setattr(int8_steps, "attend", attend_in_float32)
+    monkeypatch.setattr(inference_steps, "attend", attend_in_float32)
     if family.model_type == "deberta-v2":
         pytest.skip("keys and queries of positions, from the same weights, are not rounded")
     model = family.our_model("encoder", 1)
@@ -132,9 +131,10 @@ def test_int8_rounds_what_products_read_and_nothing_else(family: Family, monkeyp
     assert errors.median() <= 1e-4 and effects.median() >= 1e-3  # a number between two steps may have the other one
 
 
-def attend_in_float32(*arguments: Any) -> None:
+def attend_in_float32(rows: Any, cu_seqlens: Any, num_heads: int, context: Any, quantized: Any, *others: Any) -> None:
     """`attend`, which on some processors rounds to bfloat16."""
-    attend_tiles(*arguments[:5], None, *arguments[5:])
+    sizes = cu_seqlens, cu_seqlens, num_heads, context.shape[1]
+    attend_tiles(rows, rows, *sizes, context, quantized, None, *others)
 
 
 def rounded_to_8_bits(rows: Tensor) -> Tensor:

@@ -171,11 +171,11 @@ def test_int8_product_subtracts_the_zero_point_before_or_after_rounding_to_float
     weight = torch.rand(64, 1536, generator=generator) + 1  # sums of 2^24 and more
     linear = OneDNNInt8Linear(weight, torch.zeros(64))
     values = weights._with_both_ends(torch.randint(0, 256, (14, 1536), generator=generator, dtype=torch.uint8))
-    rounded = torch.round(weight / linear.scales[:, None])
+    rounded = torch.round(weight / torch.from_numpy(linear.scales)[:, None])
     sums, offsets = values.double() @ rounded.double().T, 128 * rounded.double().sum(dim=1)
     difference = sums.float() - offsets.float() if subtracts_after else (sums - offsets).float()
     product = weights._multiply_int8(linear, values, subtracts_after)
-    assert torch.equal(product, difference * linear.scales)
+    assert torch.equal(product, difference * torch.from_numpy(linear.scales))
     assert sums.max() > 2**24
 
 

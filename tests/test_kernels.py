@@ -25,13 +25,13 @@ from bertkit.transformer.kernels.llvm_vectors import LARGEST_BYTE, WIDTH
 from bertkit.transformer.kernels.rotation import rotated
 from bertkit.transformer.kernels.rows import (
     Quantized,
-    gelu_rows,
+    activate_in_8_bits,
     norm_rows,
     quantize_rows,
     read_rows,
 )
 from bertkit.transformer.kernels.tile_attention import attend_tiles
-from bertkit.transformer.kernels.vector_functions import exp2, gelu, normal
+from bertkit.transformer.kernels.vector_functions import SHORT_GELU, exp2, gelu, normal
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.window import CAUSAL
 
@@ -137,7 +137,8 @@ def test_bfloat16_rounding_equals_torch() -> None:
 def attend(together: torch.Tensor, lengths: list[int], num_heads: int) -> torch.Tensor:
     context = together.new_empty(len(together), together.shape[1] // 3)
     cu_seqlens = np.cumsum([0, *lengths], dtype=np.int32)
-    attend_tiles(array(together), cu_seqlens, num_heads, array(context), None, None, None, None, None)
+    rows, sizes = array(together), (cu_seqlens, cu_seqlens, num_heads, context.shape[1])
+    attend_tiles(rows, rows, *sizes, array(context), None, None, None, None, None)
     return context
 
 
@@ -285,14 +286,15 @@ def test_int8_products(linear, num_rows: int, inputs: int, outputs: int) -> None
     quantized = empty_quantized(num_rows, inputs)
     quantize_rows(x.numpy(), 0, num_rows, quantized)
     kernel, weight = linear(weight, bias), torch.from_numpy(rotated(weight.numpy(), is_weight=True))
-    rounded = (weight / kernel.scales[:, None]).round() * kernel.scales[:, None]
+    scales = torch.from_numpy(kernel.scales)[:, None]
+    rounded = (weight / scales).round() * scales
     exact = torch.from_numpy(as_floats(quantized)) @ rounded.double().T + bias
     results = np.empty((num_rows, outputs), np.float32)
     product = kernel(quantized)
     read_rows(product, results)
     torch.testing.assert_close(torch.from_numpy(results).double(), exact, rtol=1e-5, atol=1e-4)
     far = empty_quantized(num_rows, outputs)
-    gelu_rows(product, far)
+    activate_in_8_bits(product, np.intp(SHORT_GELU), far)
     activated = rotated(F.gelu(exact).numpy())
     step = (activated.max(1) - activated.min(1)) / LARGEST_BYTE
     error = np.abs(as_floats(far) - activated).max(1)

@@ -46,7 +46,8 @@ def positions(lengths: list[int], first: int = 0) -> Tensor:
 def attend(together: Tensor, lengths: list[int], num_heads: int, rotary: Rotary, window: int | None) -> Tensor:
     context = together.new_empty(len(together), together.shape[1] // 3)
     cu_seqlens, turns = np.cumsum([0, *lengths], dtype=np.int32), rotary_and_window(rotary, window, max(lengths))
-    attend_tiles(array(together), cu_seqlens, num_heads, array(context), None, None, *turns, None)
+    rows, sizes = array(together), (cu_seqlens, cu_seqlens, num_heads, context.shape[1])
+    attend_tiles(rows, rows, *sizes, array(context), None, None, *turns, None)
     return context
 
 
@@ -323,7 +324,7 @@ def test_add_then_norm_in_8_bits(width: int) -> None:
     residual = torch.randn(6, width, generator=torch.Generator().manual_seed(0))
     norm = nn.LayerNorm(width, eps=1e-3, bias=False)
     randomize(norm, 3)
-    summed, normed = Int8AddThenNorm(norm)(product, residual)
+    summed, normed = Int8AddThenNorm(norm, None)(product, residual)
     expected = PlainAddThenNorm(norm, torch.float32)(scaled, residual)
     torch.testing.assert_close((summed, normed.floats), expected, rtol=0, atol=1e-5)
     check_8_bits(normed.quantized, expected[1], atol=1e-5)

@@ -9,8 +9,8 @@ from torch import Tensor
 from bertkit.transformer.kernels.arrays import array, bias_array, rotary_and_window
 from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.llvm_vectors import has_wide_registers
-from bertkit.transformer.kernels.pair_attention import attend_pairs
 from bertkit.transformer.kernels.rows import empty_quantized, quantize_rows
+from bertkit.transformer.kernels.tile_attention import attend_pairs
 from bertkit.transformer.rotary import Rotary, rotary_of
 from bertkit.transformer.window import Window
 

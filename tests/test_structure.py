@@ -74,9 +74,8 @@ WITH_TORCH = {
     *(f"extraction/{name}.py" for name in ("training", "training_data", "training_folder", "training_network")),
     *("transformer/prepared/decoder.py", "transformer/prepared/weight_versions.py"),
     *("words/contrastive.py", "words/job.py", "words/training.py"),
-    *(f"transformer/kernels/{name}.py" for name in ("device_attention", "device_steps", "tiled_attention")),
-    *(f"transformer/kernels/{name}.py" for name in ("trained_linear", "trained_steps", "triton_attention")),
-    *(f"transformer/kernels/{name}.py" for name in ("triton_cache", "triton_products")),
+    *(f"transformer/kernels/{name}.py" for name in ("device_attention", "device_steps", "trained_steps")),
+    *(f"transformer/kernels/{name}.py" for name in ("triton_attention", "triton_cache", "triton_products")),
 }
 """Files of other rooms that import torch, where these are used; all others use it by `later`."""
 

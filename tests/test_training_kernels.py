@@ -16,7 +16,7 @@ from bertkit.architectures import Network, initialize
 from bertkit.tasks import Loss
 from bertkit.training import compute_gradients
 from bertkit.transformer import BertConfig
-from bertkit.transformer.kernels import steps, trained_linear, training_kernels
+from bertkit.transformer.kernels import steps, trained_steps, training_kernels
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.linear import multiply_unpacked
 from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows
@@ -206,7 +206,7 @@ def test_products_have_few_numbers_of_rows(monkeypatch: pytest.MonkeyPatch) -> N
         rows.update(a.shape)  # of the gradient of weights, the columns
         return multiply_unpacked(a, *others)
 
-    monkeypatch.setattr(trained_linear, "multiply_unpacked", recorded)
+    monkeypatch.setattr(trained_steps, "multiply_unpacked", recorded)
     numbers = np.random.default_rng(0)
     for _ in range(40):
         ids = [torch.from_numpy(numbers.integers(0, 99, (1, length))) for length in numbers.integers(20, 40, 30)]

@@ -19,7 +19,7 @@ from bertkit.transformer.attention import CrossAttention, SelfAttention
 from bertkit.transformer.embeddings import sinusoids
 from bertkit.transformer.kernels import steps, training_kernels
 from bertkit.transformer.kernels.attention import packed_cross_attention, packed_self_attention
-from bertkit.transformer.kernels.tiled_attention import TiledCrossAttention
+from bertkit.transformer.kernels.trained_steps import TiledAttention
 from bertkit.transformer.window import CAUSAL, REVERSED, Window
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -243,7 +243,7 @@ def test_fast_cross_attention(num_heads: int, head_dim: int) -> None:
     slope = torch.randn(sum(LENGTHS), width, generator=generator)
     with training_kernels(torch.float32, seed=3):
         fast = steps.cross_attention(query, key_value, LENGTHS, SOURCE_LENGTHS, num_heads, 0.0)
-    assert fast.grad_fn is not None and TiledCrossAttention.__name__ in fast.grad_fn.name()
+    assert fast.grad_fn is not None and TiledAttention.__name__ in fast.grad_fn.name()
     plain = packed_cross_attention(query.double(), key_value.double(), LENGTHS, SOURCE_LENGTHS, num_heads)
     torch.testing.assert_close(fast.double(), plain, rtol=1e-5, atol=1e-5)
     expected = torch.autograd.grad(plain, [query, key_value], slope.double())

@@ -212,9 +212,9 @@ def _caches() -> Iterator[tuple[str, str, str]]:
     from huggingface_hub import constants
 
     from bertkit.inference.auto_precision import precision_cache
-    from bertkit.transformer.kernels.training_rows import gelu_forward
+    from bertkit.transformer.kernels.rows import activate_rows
 
-    dispatcher: Any = gelu_forward  # of numba; all kernels share its cache folder
+    dispatcher: Any = activate_rows  # of numba; all kernels share its cache folder
     kept_in = dispatcher.stats.cache_path
     if kept_in is None:
         yield (

@@ -10,8 +10,8 @@ import numpy as np
 from bertkit.compiled import overload
 from bertkit.transformer.few_rows.products import RoundedWeights
 from bertkit.transformer.kernels.cached_attention import CachedAttention, append_head, attend_head
-from bertkit.transformer.kernels.pair_attention import attend_either, attend_rounded
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
+from bertkit.transformer.kernels.tile_attention import attend_either, attend_rounded
 from bertkit.transformer.window import Window
 
 _HEADS = 3

@@ -8,16 +8,14 @@ letters: M rows, D hidden_size, F intermediate_size, L layers.
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
 
 from bertkit.compiled import compiled, overload, part
 from bertkit.transformer.few_rows.attention import attend_few_rows
 from bertkit.transformer.few_rows.products import RoundedWeights, Weights, multiply, sums_of
-from bertkit.transformer.kernels.modern_rows import norm_without_bias
-from bertkit.transformer.kernels.rows import Norm, norm_rows, read, write
+from bertkit.transformer.kernels.rows import Norm, activate_rows, norm_rows
 from bertkit.transformer.kernels.shared_steps import claim, finish, wait
-from bertkit.transformer.kernels.vector_functions import PLAIN, activated
-from bertkit.transformer.kernels.vectors import WIDTH
+from bertkit.transformer.kernels.training_rows import add_then_norm_forward
+from bertkit.transformer.kernels.vector_functions import PLAIN
 
 _STEPS = 9  # of a layer
 
@@ -117,22 +115,14 @@ def encode_few_rows(layers, cross, space, add, attention, sources, gated):
     return sums, normed
 
 
+@part
 def _norm(rows, norms, biases, layer, out):
     """``out = norm(rows)``."""
-    raise NotImplementedError
-
-
-@overload(_norm)
-def _choose_norm(rows, norms, biases, layer, out):
-    return _norm_without_bias if biases == types.none else _norm_with_bias
-
-
-def _norm_with_bias(rows, norms, biases, layer, out):
-    norm_rows(rows, None, Norm(norms.weights[layer], biases[layer], norms.eps), out, None)
-
-
-def _norm_without_bias(rows, norms, biases, layer, out):
-    norm_without_bias(rows, Norm(norms.weights[layer], norms.weights[layer], norms.eps), out)
+    if biases is None:
+        norm, unread = Norm(norms.weights[layer], norms.weights[layer], norms.eps), np.empty(len(rows), np.float32)
+        add_then_norm_forward(rows, None, norm, None, None, None, out, unread, unread, None)
+    else:
+        norm_rows(rows, None, Norm(norms.weights[layer], biases[layer], norms.eps), out, None)
 
 
 def _sums_of(summed, normed, is_pre_norm):
@@ -150,11 +140,9 @@ def _choose_sums(summed, normed, is_pre_norm):
 @part
 def _gate(expanded, activation, counters, step, gated):
     """One step: ``gated = activation(left) * right`` of the halves of rows."""
-    row, (num_rows, width) = claim(counters, step), gated.shape
+    row, num_rows = claim(counters, step), len(gated)
     while row < num_rows:
-        for c in range(0, width, WIDTH):
-            left, right = read(expanded, row, c), read(expanded, row, width + c)
-            write(gated, row, c, activated(left, activation) * right)
+        activate_rows(expanded[row : row + 1], activation, gated[row : row + 1])
         finish(counters, step)
         row = claim(counters, step)
     wait(counters, step, num_rows)

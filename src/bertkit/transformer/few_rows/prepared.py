@@ -17,7 +17,7 @@ from bertkit.transformer.few_rows.products import multiply_few_rows
 from bertkit.transformer.few_rows.weights import is_known, most_rows_of, norms_of, weights_of
 from bertkit.transformer.kernels.arrays import array, bias_array, rows_as_given
 from bertkit.transformer.kernels.attention import bias_of_length
-from bertkit.transformer.kernels.linear import CompiledInt8Linear, PlainInt8Linear
+from bertkit.transformer.kernels.linear import PlainInt8Linear
 from bertkit.transformer.kernels.shared_steps import on_shared_threads
 from bertkit.transformer.kernels.vector_functions import ADD, ADD_ROUNDED, CODES, GELU, PLAIN, SHORT_GELU
 from bertkit.transformer.relative import PositionRows
@@ -56,7 +56,7 @@ class FewRows:
         norms = [(layer.attention_norm, layer.feed_forward_norm) for layer in layers] if norms is None else norms
         weights = [weights_of(linears) for linears in zip(*map(_linears_of, layers), strict=True)]
         code = CODES[first.activation]
-        is_int8 = isinstance(first.expand, PlainInt8Linear | CompiledInt8Linear)
+        is_int8 = isinstance(first.expand, PlainInt8Linear)
         if code == GELU and (is_int8 or (not is_gated and _is_bfloat16(weights[2]))):
             code = SHORT_GELU
         attention_norm, feed_forward_norm = (norms_of(same, has_norm_bias) for same in zip(*norms, strict=True))

@@ -30,6 +30,7 @@ from bertkit.transformer.kernels.linear import (
     CompiledLinear,
     OneDNNInt8Linear,
     OneDNNLinear,
+    PlainInt8Linear,
     has_onednn,
 )
 from bertkit.transformer.kernels.llvm_vectors import has_byte_products, has_fused_multiplication, has_wide_registers
@@ -104,13 +105,9 @@ def weights_of(linears: Sequence[Any]) -> Weights | RoundedWeights:
             return weights_of([linear.linear for linear in linears])
         case CompiledLinear() | CompiledBFloat16Linear():
             packed, biases = zip(*(linear.weight for linear in linears), strict=True)
-            return Weights(_addresses_of(packed), packed[0].ravel()[:0], packed[0].shape[1], np.stack(biases))
+            return Weights(_addresses(linears), packed[0].ravel()[:0], packed[0].shape[1], np.stack(biases))
         case CompiledInt8Linear():
-            packed, biases = [linear.weight.packed for linear in linears], [linear.bias[:-WIDTH] for linear in linears]
-            vectors = np.stack([_vectors_of(linear) for linear in linears])
-            return RoundedWeights(
-                _addresses_of(packed), np.empty(0, np.int8), linears[0].kind[2] // 4, np.stack(biases), vectors
-            )
+            return _rounded_weights(linears, False)
         case OneDNNInt8Linear():
             return _rounded_weights(linears, bool(_subtracts_after(*linears[0].kind[1:])))
     block = block_of(linears[0])
@@ -123,25 +120,14 @@ def _float_weights(linears: Sequence[Any], block: int) -> Weights:
     return Weights(_addresses(linears), biases[0, :0], block * biases.itemsize // 4, biases)
 
 
-def _rounded_weights(linears: Sequence[OneDNNInt8Linear], subtracts_after: bool) -> RoundedWeights:
-    def vectors(linear: OneDNNInt8Linear) -> np.ndarray:
-        offsets = (128 * linear.rounded_sums).to(torch.int32).numpy()
-        nothing = np.zeros(len(offsets), np.float32)
+def _rounded_weights(linears: Sequence[PlainInt8Linear], subtracts_after: bool) -> RoundedWeights:
+    def vectors(linear: PlainInt8Linear) -> np.ndarray:
+        offsets, nothing = 128 * linear.rounded_sums, np.zeros(len(linear.scales), np.float32)
         parts = (nothing, offsets.astype(np.float32)) if subtracts_after else (offsets.view(np.float32), nothing)
-        return np.stack([*parts, linear.scales.numpy(), linear.weight_sums[: len(offsets)]])
+        return np.stack([*parts, linear.scales, linear.weight_sums[:-WIDTH]])
 
-    _, width, inputs = linears[0].kind
-    biases, all_vectors = np.stack([linear.bias[:width] for linear in linears]), np.stack([*map(vectors, linears)])
-    return RoundedWeights(_addresses(linears), np.empty(0, np.int8), inputs // 4, biases, all_vectors)
-
-
-def _vectors_of(linear: CompiledInt8Linear) -> np.ndarray:
-    _, offsets, scales = linear.weight
-    return np.stack([offsets, np.zeros_like(offsets), scales, linear.weight_sums[:-WIDTH]])
-
-
-def _addresses_of(packed: Sequence[np.ndarray]) -> np.ndarray:
-    return np.array([panels.ctypes.data for panels in packed], np.int64)
+    biases, all_vectors = np.stack([linear.bias[:-WIDTH] for linear in linears]), np.stack([*map(vectors, linears)])
+    return RoundedWeights(_addresses(linears), np.empty(0, np.int8), linears[0].kind[2] // 4, biases, all_vectors)
 
 
 def _addresses(linears: Sequence[Any]) -> np.ndarray:
@@ -150,6 +136,8 @@ def _addresses(linears: Sequence[Any]) -> np.ndarray:
 
 def address_of(linear: Any) -> int:
     """Memory address of the packed weight of a product."""
+    if isinstance(linear, CompiledLinear | CompiledBFloat16Linear | CompiledInt8Linear):
+        return linear.weight.packed.ctypes.data
     return torch.ops.mkldnn.data_ptr(linear.weight)
 
 

@@ -11,10 +11,8 @@ import numpy as np
 from bertkit.compiled import compiled
 from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.kernels.arrays import Rows, array, as_given, empty, floats
-from bertkit.transformer.kernels.rows import read, write
-from bertkit.transformer.kernels.training_rows import gelu_forward
-from bertkit.transformer.kernels.vector_functions import gelu, gelu_tanh, silu
-from bertkit.transformer.kernels.vectors import WIDTH
+from bertkit.transformer.kernels.rows import activate_rows
+from bertkit.transformer.kernels.vector_functions import CODES, SHORT_GELU
 
 
 def apply_activation(x: Rows, name: str, *, in_place: bool = False) -> Rows:
@@ -30,37 +28,14 @@ def apply_activation(x: Rows, name: str, *, in_place: bool = False) -> Rows:
         return as_given(np.maximum(floats(x), 0), x) if is_short else np.maximum(x, 0, out=x if in_place else None)
     x = np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.contiguous()
     out = x if in_place else empty(x, *x.shape)
-    if kernel := _VECTORS.get((name, array(x).dtype.name)):
-        kernel(array(x), array(out))
+    if name in CODES and (dtype := array(x).dtype) in (np.float32, np.uint16):
+        code = SHORT_GELU if name == "gelu" and dtype == np.uint16 else CODES[name]
+        activate_rows(array(x), np.intp(code), array(out))
         return out
     numbers = array(x) if array(x).dtype == np.float64 else floats(x)
     result = np.empty_like(numbers)
     _FORWARD[name](numbers.ravel(), result.ravel())
     return as_given(result, x)
-
-
-@compiled
-def _gelu_vectors(x, out):
-    num_rows, width = x.shape
-    for row in range(num_rows):
-        for c in range(0, width, WIDTH):
-            write(out, row, c, gelu(read(x, row, c)))
-
-
-@compiled
-def _gelu_tanh_vectors(x, out):
-    num_rows, width = x.shape
-    for row in range(num_rows):
-        for c in range(0, width, WIDTH):
-            write(out, row, c, gelu_tanh(read(x, row, c)))
-
-
-@compiled
-def _silu_vectors(x, out):
-    num_rows, width = x.shape
-    for row in range(num_rows):
-        for c in range(0, width, WIDTH):
-            write(out, row, c, silu(read(x, row, c)))
 
 
 @compiled
@@ -88,14 +63,6 @@ def _tanh(x, out):
         out[i] = math.tanh(x[i])
 
 
-_VECTORS = {
-    ("gelu", "float32"): gelu_forward,
-    ("gelu", "uint16"): _gelu_vectors,
-    ("gelu_new", "float32"): _gelu_tanh_vectors,
-    ("gelu_new", "uint16"): _gelu_tanh_vectors,
-    ("silu", "float32"): _silu_vectors,
-    ("silu", "uint16"): _silu_vectors,
-}
 _FORWARD = {  # of float64 and float16, and others of float32
     "gelu": _gelu,
     "gelu_new": _gelu_tanh,

@@ -13,7 +13,7 @@ import numpy as np
 
 from bertkit.device import send
 from bertkit.later import Tensor, torch
-from bertkit.transformer.kernels.rows import Norm, padded, read_rows
+from bertkit.transformer.kernels.rows import Norm, UnscaledProduct, padded, read_rows
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import Window, window_of
@@ -22,9 +22,9 @@ Rows = Any
 """Rows of numbers: an array, or a tensor of torch."""
 
 
-def array(tensor: Rows) -> np.ndarray:
-    """The same memory as an array, bfloat16 as uint16; of another device a copy."""
-    if isinstance(tensor, np.ndarray):
+def array(tensor: Rows) -> Any:
+    """The same memory as an array, bfloat16 as uint16; of another device a copy; an UnscaledProduct as it is."""
+    if isinstance(tensor, np.ndarray | UnscaledProduct):
         return tensor
     tensor = tensor.detach().cpu()
     return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()

@@ -7,7 +7,6 @@ longest sequence that a bias by distance is for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import groupby
 
 from bertkit.later import F, Tensor, nn, torch
@@ -114,7 +113,7 @@ def repeated_heads(query_key_value: Tensor, num_heads: int, head_dim: int) -> Te
 
 
 def recorded_attention(
-    record: LayerRecord,
+    record: LayerRecord | None,
     query_key_value: Tensor,
     seqlens: Sequence[int],
     num_heads: int,
@@ -122,25 +121,14 @@ def recorded_attention(
     rotary: Rotary | None = None,
     window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
+    drop: Callable[[Tensor, float], Tensor] | None = None,
 ) -> Tensor:
     """`packed_self_attention` written out as matrix products and a softmax, with a record; also the reference for other
-    kernels."""
-    return written_out_attention(
-        record, query_key_value, seqlens, num_heads, partial(F.dropout, p=dropout_prob), rotary, window, bias
-    )
+    kernels.
 
-
-def written_out_attention(
-    record: LayerRecord | None,
-    query_key_value: Tensor,
-    seqlens: Sequence[int],
-    num_heads: int,
-    drop: Callable[[Tensor], Tensor],
-    rotary: Rotary | None = None,
-    window: int | Window | None = None,
-    bias: Tensor | PositionRows | None = None,
-) -> Tensor:
-    """`recorded_attention` with any dropout function of the (H, L, L) probabilities, and an optional record."""
+    Args:
+        drop: dropout of the (H, L, L) probabilities; None: torch's.
+    """
     query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
     if rotary is not None:
         query, key = rotate(query, rotary), rotate(key, rotary)
@@ -155,7 +143,7 @@ def written_out_attention(
         if window is not None:
             scores = scores.masked_fill(~_near(q.shape[1], window, q.device), -torch.inf)
         probs = scores.softmax(dim=-1)
-        contexts.append(drop(probs) @ v)  # (H, L, K)
+        contexts.append((drop or F.dropout)(probs, dropout_prob) @ v)  # (H, L, K)
         all_scores.append(scores)
         all_probs.append(probs)
     if record is not None:

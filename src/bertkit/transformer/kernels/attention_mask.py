@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from bertkit.compiled import compiled, overload
-from bertkit.transformer.kernels.tiles import add_tile, times_tile
+from bertkit.compiled import compiled, overload, part
+from bertkit.transformer.kernels.tiles import add_tile, load_tile, times_tile
 from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, where_positive
 
 
@@ -65,22 +65,11 @@ def _window(length, window, bias):
     return SlidingWindow(np.empty(length, np.float32), window.before, window.after, near)
 
 
+@part
 def choose_head(mask, bias, head):
-    """Select the bias of a head in a DistanceBias (compiled only)."""
-    raise NotImplementedError
-
-
-@overload(choose_head)
-def _choose_head(mask, bias, head):
-    return _same_for_all if isinstance(bias, types.NoneType) else _take_bias
-
-
-def _same_for_all(mask, bias, head):
-    pass
-
-
-def _take_bias(mask, bias, head):
-    mask.by_distance[:] = bias[head]
+    """Select the bias of a head in a DistanceBias."""
+    if bias is not None:
+        mask.by_distance[:] = bias[head]
 
 
 def key_range(mask, query, num_queries, length):
@@ -119,17 +108,7 @@ def _as_it_is(tile, mask, query, num_queries, key):
 
 def _with_bias(tile, mask, query, num_queries, key):
     at = len(mask.by_distance) // 2 + key - query
-    bias = (
-        load(mask.by_distance, at),
-        load(mask.by_distance, at - 1),
-        load(mask.by_distance, at - 2),
-        load(mask.by_distance, at - 3),
-        load(mask.by_distance, at - 4),
-        load(mask.by_distance, at - 5),
-        load(mask.by_distance, at - 6),
-        load(mask.by_distance, at - 7),
-    )
-    return add_tile(tile, bias)
+    return add_tile(tile, load_tile(mask.by_distance, at, -1))
 
 
 def _hidden(tile, mask, query, num_queries, key):

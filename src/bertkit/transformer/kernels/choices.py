@@ -7,9 +7,9 @@ Each step of a layer has a reference in torch's operations and faster kernels wi
 | products | CPU, inference | `panel_product`, without torch, where `multiplies_panels_fast` |
 | | other CPUs | `dispatch.offered_linears`: oneDNN's, 8 bits where they are exact; else `panel_product` |
 | | a few rows | `few_rows`: all layers in one compiled function, where it gives the bits of those products |
-| | CPU, training | `trained_linear`, inside `training_kernels` |
+| | CPU, training | `TrainedLinear` of `trained_steps`, inside `training_kernels` |
 | attention | CPU, inference | `attend_pairs` where `multiplies_pairs_fast`, else `attend_tiles` |
-| | CPU, training | `tiled_attention`, inside `training_kernels` |
+| | CPU, training | `TiledAttention` of `trained_steps`, inside `training_kernels` |
 | | GPU, or torch | `kernel_for`; `short_attention` where `is_for_triton` |
 | both, cache | GPU, inference | `triton_products`, `triton_attention`, `triton_cache`, where `has_invariant_kernels` |
 | norms, gates, embeddings | CPU | compiled: `inference_steps`, `trained_steps`; int8: `prepared/int8_steps` |

@@ -8,20 +8,27 @@ and so do eight keys ``b``. Shape letters as in `tile_attention`; R relative pos
 import numpy as np
 
 from bertkit.compiled import compiled
+from bertkit.transformer.kernels.attention_mask import mask_of
 from bertkit.transformer.kernels.rows import quantize_rows, whole_vectors
-from bertkit.transformer.kernels.tile_attention import longest_of, padded_width, put, sum_values, take, transpose_block
+from bertkit.transformer.kernels.tile_attention import (
+    exponentiate_tile,
+    longest_of,
+    padded_width,
+    put,
+    sum_values,
+    take,
+    transpose_block,
+)
 from bertkit.transformer.kernels.tiles import (
     QUERIES,
     add_matrix,
     add_tile,
-    eight_lanes,
     in_tile,
     larger_tile,
     load_tile,
-    powers_of_2,
     store_tile,
 )
-from bertkit.transformer.kernels.vectors import WIDTH, broadcast, inverse, largest_of_eight, load, totals_of_eight
+from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load
 
 
 @compiled
@@ -50,7 +57,7 @@ def attend_disentangled(
     )
     near = np.zeros((QUERIES, shifted), np.float32)
     of_keys = np.zeros((stride + QUERIES, stride), np.float32)  # products of keys with positions, row = query
-    beyond_end = np.zeros(stride, np.float32)
+    mask = mask_of(stride, None, None)
     scores = np.empty((QUERIES, stride), np.float32)
     mixed = np.empty((QUERIES, width), np.float32)
     for head in range(num_heads):
@@ -61,8 +68,8 @@ def attend_disentangled(
             start, end = np.intp(cu_seqlens[sequence]), np.intp(cu_seqlens[sequence + 1])
             length = end - start
             keys[length : whole_vectors(length) + QUERIES] = 0
-            beyond_end[:length] = 0
-            beyond_end[length : whole_vectors(length)] = -np.inf
+            mask.beyond_end[:length] = 0
+            mask.beyond_end[length : whole_vectors(length)] = -np.inf
             near[:] = 0  # what a longer sequence left beyond the end may not be a number
             of_keys[:length, length : whole_vectors(length)] = 0
             take(query_key_value, start, hidden_size + column, length, head_dim, keys)
@@ -78,9 +85,7 @@ def attend_disentangled(
                 num_queries = min(QUERIES, length - query)
                 take(query_key_value, start + query, column, num_queries, head_dim, queries)
                 _near_products(queries, 0, by_key, longest - query, length, head_dim, near)
-                inverse_sums = _weigh(
-                    queries, keys_across, beyond_end, near, of_keys, query, length, head_dim, scale, scores
-                )
+                inverse_sums = _weigh(queries, keys_across, mask, near, of_keys, query, length, head_dim, scale, scores)
                 sum_values(scores, values, 0, length, head_dim, inverse_sums, mixed)
                 put(mixed, num_queries, head_dim, context, start + query, column)
     if quantized is not None:
@@ -117,23 +122,17 @@ def _near_products(block, first, across, begin, length, head_dim, near):
 
 
 @compiled
-def _weigh(queries, keys_across, beyond_end, near, of_keys, query, length, head_dim, divisor, scores):
+def _weigh(queries, keys_across, mask, near, of_keys, query, length, head_dim, divisor, scores):
     """As `score_tile`, with the products of positions: eight rows of ``exp(score / divisor)``, up to a factor."""
     width, stride = queries.shape[1], scores.shape[1]
     scale = np.float32(np.log2(np.e)) / divisor
     tops = in_tile(broadcast(np.float32(-np.inf)))
     for key in range(0, length, WIDTH):
-        tile = in_tile(load(beyond_end, key))
+        tile = in_tile(load(mask.beyond_end, key))
         tile = add_matrix(tile, queries, 0, 1, width, keys_across, key, stride, head_dim)
         # Row r of `near` is shifted by 7 - r columns.
         tile = add_tile(tile, load_tile(near, key + QUERIES - 1, near.shape[1] - 1))
         tile = add_tile(tile, load_tile(of_keys, query * of_keys.shape[1] + key, of_keys.shape[1]))
         store_tile(scores, key, stride, tile)
         tops = larger_tile(tops, tile)
-    tops = eight_lanes(largest_of_eight(tops))
-    sums = in_tile(broadcast(np.float32(0)))
-    for key in range(0, length, WIDTH):
-        powers = powers_of_2(scores, key, stride, broadcast(scale), tops)
-        store_tile(scores, key, stride, powers)
-        sums = add_tile(sums, powers)
-    return eight_lanes(inverse(totals_of_eight(sums)))
+    return exponentiate_tile(scores, tops, mask, query, QUERIES, 0, length, scale, scores)

@@ -14,7 +14,7 @@ import numpy as np
 from bertkit.batch import Batch
 from bertkit.later import F, Tensor, nn, torch
 from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
-from bertkit.transformer.kernels import modern_rows
+from bertkit.transformer.kernels import rows as row_kernels
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import (
     Rows,
@@ -33,9 +33,10 @@ from bertkit.transformer.kernels.arrays import (
 from bertkit.transformer.kernels.attention import norm_heads, packed_self_attention, repeated_heads
 from bertkit.transformer.kernels.choices import has_invariant_kernels
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
-from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward, silu_gate_forward
-from bertkit.transformer.kernels.pair_attention import attend
-from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct, embed_rows, norm_rows
+from bertkit.transformer.kernels.rows import Quantized, UnscaledProduct, activate_rows, embed_rows, norm_rows
+from bertkit.transformer.kernels.tile_attention import attend
+from bertkit.transformer.kernels.training_rows import add_then_norm_forward
+from bertkit.transformer.kernels.vector_functions import CODES
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 from bertkit.transformer.window import Window
@@ -122,25 +123,26 @@ def plain_attention(
 
 
 def tile_attention(
-    query_key_value: Rows,
+    query_key_value: Rows | UnscaledProduct,
     batch: Batch,
     num_heads: int,
     head_dim: int,
     rotary: Rotary | None = None,
     window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
+    quantized: Quantized | None = None,
 ) -> Rows:
-    """The same, compiled."""
-    context = empty(query_key_value, len(query_key_value), num_heads * head_dim)
-    cu_seqlens = array(batch.cu_seqlens)
-    context[cu_seqlens[-1] :] = 0
+    """The same, compiled; when asked, also in 8 bits."""
+    values = query_key_value.values if isinstance(query_key_value, UnscaledProduct) else query_key_value
+    context, cu_seqlens = empty(values, len(values), num_heads * head_dim), array(batch.cu_seqlens)
+    for part in (context, *(quantized or ())):
+        part[cu_seqlens[-1] :] = 0
+    arguments = array(query_key_value), cu_seqlens, num_heads, array(context), quantized
     if isinstance(bias, PositionRows):
-        positions = position_arrays(bias)
-        attend_disentangled(array(query_key_value), cu_seqlens, num_heads, array(context), None, *positions)
-        return context
-    turns = rotary_and_window(rotary, window, batch.max_seqlen)
-    added = bias_array(bias, head_dim)
-    attend(array(query_key_value), cu_seqlens, num_heads, array(context), None, *turns, added)
+        attend_disentangled(*arguments, *position_arrays(bias))
+    else:
+        turns = rotary_and_window(rotary, window, batch.max_seqlen)
+        attend(*arguments, *turns, bias_array(bias, head_dim))
     return context
 
 
@@ -164,9 +166,8 @@ class CompiledHeadNorms:
 
     def __call__(self, query_key_value: Rows | UnscaledProduct) -> Rows:
         """(T, (H + 2 G) K) to the same, written over the input, or over the values of a product."""
-        is_product = isinstance(query_key_value, UnscaledProduct)
-        out = query_key_value.values if is_product else query_key_value
-        modern_rows.norm_heads(query_key_value if is_product else array(out), *self.arguments, array(out))
+        out = query_key_value.values if isinstance(query_key_value, UnscaledProduct) else query_key_value
+        row_kernels.norm_heads(array(query_key_value), *self.arguments, array(out))
         return out
 
 
@@ -179,45 +180,39 @@ def plain_gate(x: Rows, activation: str) -> Rows:
 
 def compiled_gate(x: Rows, activation: str) -> Rows:
     """The same, with GELU and SiLU compiled."""
-    compiled_forward = _GATES.get(activation)
-    if compiled_forward is None:
+    if activation not in ("gelu", "silu"):
         return plain_gate(x, activation)
     out = empty(x, len(x), x.shape[1] // 2)
-    compiled_forward(array(x), array(out))
+    activate_rows(array(x), np.intp(CODES[activation]), array(out))
     return out
-
-
-_GATES = {"gelu": gate_forward, "silu": silu_gate_forward}
 
 
 class PlainAddThenNorm:
     """``residual + x``, and the same after a normalization without bias in the dtype of the products."""
 
     def __init__(self, norm: nn.LayerNorm | nn.RMSNorm, dtype: torch.dtype) -> None:
-        self.shape, self.weight, self.eps, self.dtype = norm.normalized_shape, norm.weight, norm.eps or 0.0, dtype
-        self.is_rms = is_rms(norm)
+        self.norm, self.dtype = norm, dtype
 
     def __call__(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """(T, D) each to (T, D) each."""
         summed = residual + x
-        if self.is_rms:
-            return summed, F.rms_norm(summed, self.shape, self.weight, self.eps).to(self.dtype)
-        return summed, F.layer_norm(summed, self.shape, self.weight, None, self.eps).to(self.dtype)
+        return summed, self.norm(summed).to(self.dtype)
 
 
 class CompiledAddThenNorm:
-    """The same, compiled."""
+    """The same, compiled; dtype None: that of the sum."""
 
-    def __init__(self, norm: nn.LayerNorm | nn.RMSNorm, dtype: torch.dtype) -> None:
+    def __init__(self, norm: nn.LayerNorm | nn.RMSNorm, dtype: torch.dtype | None) -> None:
         self.norm, self.dtype, self.is_rms = norm_arrays(norm), dtype, is_rms(norm)
 
-    def __call__(self, x: Rows, residual: Rows) -> tuple[Rows, Rows]:
-        """(T, D) each to (T, D) each."""
-        summed = empty(residual, *residual.shape)
-        normed = library_of(residual).empty_like(residual, dtype=self.dtype)
-        means = None if self.is_rms else np.empty(len(x), np.float32)
-        outs = (array(summed), array(normed), means, np.empty(len(x), np.float32))
-        add_then_norm_forward(array(x), array(residual), self.norm, None, *outs, None)
+    def __call__(
+        self, x: Rows | UnscaledProduct, residual: Rows, quantized: Quantized | None = None
+    ) -> tuple[Rows, Rows]:
+        """(T, D) each to (T, D) each; when asked, the norm also in 8 bits."""
+        summed, normed = (library_of(residual).empty_like(residual, dtype=dtype) for dtype in (None, self.dtype))
+        means = None if self.is_rms else np.empty(len(residual), np.float32)
+        outs = (array(summed), array(normed), means, np.empty(len(residual), np.float32))
+        add_then_norm_forward(array(x), array(residual), self.norm, None, None, *outs, quantized)
         return summed, normed
 
 

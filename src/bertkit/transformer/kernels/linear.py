@@ -210,15 +210,15 @@ class PlainInt8Linear(RowInvariant):
     `UnscaledProduct`: the next kernel scales it.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Rows, bias: Rows | None) -> None:
         super().__init__()
         self.kind: tuple[Any, ...] = (type(self).__name__, *weight.shape)
-        weight = torch.from_numpy(rotated(weight.numpy(), is_weight=True))
+        weight = rotated(floats(weight), is_weight=True)
         self.scales = self.scales_of(weight)
-        rounded = (weight / self.scales[:, None]).round().to(torch.int8)
-        self.weight, self.rounded_sums = self.pack(rounded), rounded.sum(dim=1)
-        self.weight_sums = np.pad((self.rounded_sums * self.scales).numpy(), (0, WIDTH))
-        self.bias = np.zeros_like(self.weight_sums) if bias is None else np.pad(bias.numpy(), (0, WIDTH))
+        rounded = np.rint(weight / self.scales[:, None]).astype(np.int8)
+        self.weight, self.rounded_sums = self.pack(rounded), rounded.sum(axis=1, dtype=np.int32)
+        self.weight_sums = np.pad(self.rounded_sums.astype(np.float32) * self.scales, (0, WIDTH))
+        self.bias = np.zeros_like(self.weight_sums) if bias is None else np.pad(floats(bias), (0, WIDTH))
 
     def __call__(self, x: Quantized) -> UnscaledProduct:
         """(M, K) to (M, N)."""
@@ -233,51 +233,49 @@ class PlainInt8Linear(RowInvariant):
         _, num_outputs, width = self.kind
         return type(self)(probe_weight(num_outputs, width, torch.float32), torch.zeros(num_outputs)).multiply
 
-    def scales_of(self, weight: Tensor) -> Tensor:
+    def scales_of(self, weight: np.ndarray) -> np.ndarray:
         """(N,) scales of (N, K) weights."""
-        return (weight.abs().amax(dim=1) / 127).clamp(min=1e-30)
+        return np.maximum(np.abs(weight).max(axis=1) / np.float32(127), np.float32(1e-30))
 
-    def pack(self, weight: Tensor) -> Any:
-        return weight.float()
+    def pack(self, rounded: np.ndarray) -> Any:
+        """What `multiply` reads of (N, K) int8 weights."""
+        return torch.from_numpy(rounded).float()
 
     def multiply(self, values: Tensor) -> Tensor:
         """``(values - 128) W^T``, each column times the scale of its weights."""
-        return ((values.float() - 128) @ self.weight.T) * self.scales
+        return ((values.float() - 128) @ self.weight.T) * torch.from_numpy(self.scales)
 
 
 class OneDNNInt8Linear(PlainInt8Linear):
     """`PlainInt8Linear` with oneDNN's products of 8-bit numbers."""
 
-    def pack(self, weight: Tensor) -> Tensor:
-        self.zero_points = torch.zeros(len(weight), dtype=torch.int32)
+    def pack(self, rounded: np.ndarray) -> Tensor:
+        self._scales, self._zero_points = torch.from_numpy(self.scales), torch.zeros(len(rounded), dtype=torch.int32)
         with on_one_core():
-            return torch.ops.onednn.qlinear_prepack(weight, None)
+            return torch.ops.onednn.qlinear_prepack(torch.from_numpy(rounded), None)
 
     def multiply(self, values: Tensor) -> Tensor:
         return torch.ops.onednn.qlinear_pointwise.default(
-            values, 1.0, 128, self.weight, self.scales, self.zero_points, None,
+            values, 1.0, 128, self.weight, self._scales, self._zero_points, None,
             1.0, 0, torch.float32, "none", [], "",
         )  # fmt: skip
 
 
-class CompiledInt8Linear:
+class CompiledInt8Linear(PlainInt8Linear):
     """`PlainInt8Linear` with compiled products, whose sums are exact: a row has the same bits in any number of them."""
-
-    def __init__(self, weight: Rows, bias: Rows | None) -> None:
-        self.kind: tuple[Any, ...] = (type(self).__name__, *weight.shape)
-        weight = rotated(floats(weight), is_weight=True)
-        self.scales = panel_product.weight_scales(weight)
-        rounded = np.rint(weight / self.scales[:, None]).astype(np.int8)
-        self.weight = panel_product.rounded_panels(rounded, self.scales)
-        self.weight_sums = np.pad(rounded.sum(axis=1, dtype=np.int32).astype(np.float32) * self.scales, (0, WIDTH))
-        self.bias = np.zeros_like(self.weight_sums) if bias is None else np.pad(floats(bias), (0, WIDTH))
 
     def __call__(self, x: Quantized) -> UnscaledProduct:
         """(M, K) to (M, N)."""
         return UnscaledProduct(self.multiply(x.values), x.scales, x.middles, self.weight_sums, self.bias)
 
-    def multiply(self, values: np.ndarray) -> np.ndarray:
-        """As `PlainInt8Linear.multiply`."""
+    def scales_of(self, weight: np.ndarray) -> np.ndarray:
+        return panel_product.weight_scales(weight)
+
+    def pack(self, rounded: np.ndarray) -> Any:
+        return panel_product.rounded_panels(rounded, self.scales)
+
+    def multiply(self, values: Any) -> Any:
+        """As `PlainInt8Linear.multiply`, of arrays."""
         if missing := -values.shape[1] % 4:
             values = np.pad(values, [(0, 0), (0, missing)])
         product = np.empty((len(values), self.kind[1]), np.float32)

@@ -1,4 +1,4 @@
-"""Row kernels for hidden states: embedding, layer norm, GELU, quantization.
+"""Row kernels for hidden states: embedding, norms, activations, quantization.
 
 A row stays in the nearest cache from its first addition to its last, so the steps around matrix products read and
 write it once. Shape letters: T total_tokens, D width of a row.
@@ -12,7 +12,7 @@ from numba import types
 from bertkit.compiled import compiled, overload, part
 from bertkit.transformer.kernels.llvm_vectors import LARGEST_BYTE
 from bertkit.transformer.kernels.rotation import rotate_row
-from bertkit.transformer.kernels.vector_functions import WHOLE, gelu
+from bertkit.transformer.kernels.vector_functions import WHOLE, activated
 from bertkit.transformer.kernels.vectors import (
     WIDTH,
     broadcast,
@@ -217,17 +217,6 @@ def norm_rows(rows, residual, norm, hidden, quantized):
 
 
 @compiled
-def gelu_rows(product, quantized):
-    """``quantized = gelu(product)``."""
-    num_rows, width = quantized.values.shape
-    line = np.zeros(whole_vectors(width), np.float32)
-    for row in range(num_rows):
-        for c in range(0, width, WIDTH):
-            store(line, c, gelu(read(product, row, c)))
-        quantize_row(line, quantized, row)
-
-
-@compiled
 def read_rows(product, rows):
     """``rows = product``, as plain float32 numbers."""
     num_rows, width = rows.shape
@@ -245,3 +234,55 @@ def quantize_rows(rows, start, end, quantized):
         for c in range(0, width, WIDTH):
             store(line, c, read(rows, row, c))
         quantize_row(line, quantized, row)
+
+
+@compiled
+def activate_rows(rows, code, out):
+    """``out = activation(rows)``, by its code from GELU to RELU; or ``activation(left) * right`` of the halves of rows
+    that are twice as wide."""
+    num_rows, width = out.shape
+    is_gate = width_of(rows) > width
+    for row in range(num_rows):
+        for c in range(0, width, WIDTH):
+            numbers = activated(read(rows, row, c), code)
+            write(out, row, c, numbers * read(rows, row, width + c) if is_gate else numbers)
+
+
+@compiled
+def activate_in_8_bits(product, code, quantized):
+    """`activate_rows` of an UnscaledProduct."""
+    num_rows, width = quantized.values.shape
+    is_gate = width_of(product) > width
+    line = np.zeros(whole_vectors(width), np.float32)
+    for row in range(num_rows):
+        for c in range(0, width, WIDTH):
+            numbers = activated(read(product, row, c), code)
+            store(line, c, numbers * read(product, row, width + c) if is_gate else numbers)
+        quantize_row(line, quantized, row)
+
+
+@compiled
+def norm_heads(rows, num_heads, head_dim, query_norm, key_norm, normed):
+    """Queries and keys divided by the root of the mean square of each head, and values: (T, (H + 2 G) K) each, for H
+    query heads and G key/value heads.
+
+    Args:
+        rows: an array or an UnscaledProduct; ``normed`` may be the same array.
+        query_norm, key_norm: Norm of (K,); their biases are ignored.
+    """
+    num_rows, width = normed.shape
+    num_normed = (num_heads + width // head_dim) // 2
+    line = np.zeros(whole_vectors(head_dim), np.float32)
+    for row in range(num_rows):
+        for head in range(num_normed):
+            column, norm = head * head_dim, query_norm if head < num_heads else key_norm
+            squares = broadcast(np.float32(0))
+            for c in range(0, head_dim, WIDTH):
+                store_first(line, c, read(rows, row, column + c), head_dim - c)
+                squares = fma(load(line, c), load(line, c), squares)
+            factor = broadcast(np.float32(1) / np.sqrt(total(squares) / np.float32(head_dim) + norm.eps))
+            for c in range(0, head_dim, WIDTH):
+                numbers = load(line, c) * factor * load(norm.weight, c)
+                store_first(normed, row * width + column + c, numbers, head_dim - c)
+        for c in range(num_normed * head_dim, width, WIDTH):
+            write(normed, row, c, read(rows, row, c))

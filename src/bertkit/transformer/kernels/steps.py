@@ -29,7 +29,6 @@ from bertkit.transformer.kernels.attention import (
     packed_cross_attention,
     packed_self_attention,
     recorded_attention,
-    written_out_attention,
 )
 from bertkit.transformer.kernels.inference import invariant_linear, invariant_norm, is_for_arrays, is_inference
 from bertkit.transformer.kernels.row_invariance import training_row_count
@@ -92,7 +91,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``x W^T + b``, or without b: (T, D) to (T, N)."""
     active = _active()
     if active is not None:
-        return with_torch.trained_linear.TrainedLinear.apply(x, weight, bias, active.dtype)
+        return with_torch.trained_steps.TrainedLinear.apply(x, weight, bias, active.dtype)
     if is_inference():
         return invariant_linear(x, weight, bias)
     return F.linear(x, weight, bias)
@@ -139,19 +138,19 @@ def look_up(table: nn.Embedding, ids: Tensor) -> Tensor:
     """The rows of a table: (T,) to (T, D). Its gradient is sparse: most tokens of a vocabulary are not in a batch."""
     if isinstance(ids, np.ndarray):
         return table.weight[ids]
-    return table(ids) if _active() is None else with_torch.trained_steps.LookUp.apply(table.weight, ids)
+    return table(ids) if _active() is None else F.embedding(ids, table.weight, sparse=True)
 
 
 def activate(x: Tensor, name: str) -> Tensor:
     """An activation, by its name in ACTIVATIONS."""
     if _active() is None:
         return apply_activation(x, name) if is_inference() else with_torch.device_steps.activate(x, name)
-    return with_torch.trained_steps.Gelu.apply(x) if name == "gelu" else ACTIVATIONS[name](x)
+    return with_torch.trained_steps.Gelu.apply(x, False) if name == "gelu" else ACTIVATIONS[name](x)
 
 
 def gate(x: Tensor, name: str) -> Tensor:
     """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
-    return gated(x, name) if _active() is None or name != "gelu" else with_torch.trained_steps.Gate.apply(x)
+    return gated(x, name) if _active() is None or name != "gelu" else with_torch.trained_steps.Gelu.apply(x, True)
 
 
 def dropout(x: Tensor, module: nn.Dropout) -> Tensor:
@@ -171,7 +170,9 @@ def add_norm(x: Tensor, residual: Tensor, norm: nn.LayerNorm | nn.RMSNorm, modul
     if active is None or isinstance(norm, nn.RMSNorm):
         return norm(dropout(x, module) + residual).to(x.dtype)
     mask = active.dropout(module.p if module.training else 0.0)
-    return with_torch.trained_steps.AddNorm.apply(x, residual, norm.weight, norm.bias, norm, mask)
+    return with_torch.trained_steps.AddThenNorm.apply(x, residual, norm.weight, norm.bias, norm, mask, residual.dtype)[
+        1
+    ]
 
 
 def add_then_norm(
@@ -184,7 +185,7 @@ def add_then_norm(
         summed = residual + (x if module is None else dropout(x, module))
         return summed, norm(summed)
     mask = active.dropout(module.p) if module is not None and module.training and module.p else None
-    return with_torch.trained_steps.AddThenNorm.apply(x, residual, norm.weight, norm, mask, active.dtype)
+    return with_torch.trained_steps.AddThenNorm.apply(x, residual, norm.weight, None, norm, mask, active.dtype)
 
 
 def self_attention(
@@ -223,13 +224,12 @@ def self_attention(
         return with_torch.device_attention.batch_attention(query_key_value, batch, *arguments)
     mask = active.dropout(dropout_prob) if dropout_prob else None
     if isinstance(bias, PositionRows):
-        drop = partial(_drop_probs, active, dropout_prob)
-        num_tokens = sum(batch.seqlens)
-        context = written_out_attention(None, query_key_value[:num_tokens], batch.seqlens, num_heads, drop, bias=bias)
+        num_tokens, drop = sum(batch.seqlens), partial(_drop_probs, active)
+        context = recorded_attention(None, query_key_value[:num_tokens], batch.seqlens, *arguments, drop)
         return F.pad(context, (0, 0, 0, len(query_key_value) - num_tokens))
-    turns = rotary_and_window(rotary, window, batch.max_seqlen)
-    return with_torch.tiled_attention.TiledAttention.apply(
-        query_key_value, bias, batch.cu_seqlens.numpy(), num_heads, mask, *turns
+    turns, cu_seqlens = rotary_and_window(rotary, window, batch.max_seqlen), batch.cu_seqlens.numpy()
+    return with_torch.trained_steps.TiledAttention.apply(
+        query_key_value, None, bias, cu_seqlens, cu_seqlens, num_heads, mask, *turns
     )
 
 
@@ -248,10 +248,10 @@ def cross_attention(
         return packed_cross_attention(query, key_value, seqlens, key_seqlens, num_heads, dropout_prob)
     mask = active.dropout(dropout_prob) if dropout_prob else None
     lengths = (np.cumsum([0, *each], dtype=np.int32) for each in (seqlens, key_seqlens))
-    return with_torch.tiled_attention.TiledCrossAttention.apply(query, key_value, *lengths, num_heads, mask)
+    return with_torch.trained_steps.TiledAttention.apply(query, key_value, None, *lengths, num_heads, mask)
 
 
-def _drop_probs(active: _Active, dropout_prob: float, probs: Tensor) -> Tensor:
+def _drop_probs(active: _Active, probs: Tensor, dropout_prob: float) -> Tensor:
     """Dropout of (H, L, L) probabilities."""
     if not dropout_prob:
         return probs

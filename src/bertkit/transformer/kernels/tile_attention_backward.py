@@ -36,23 +36,11 @@ from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, store, s
 
 @compiled
 def attend_tiles_backward(
-    grad_context, grad_query_key_value, query_key_value, cu_seqlens, num_heads, dropout, rotary, window, bias, grad_bias
-):
-    """Fill ``grad_query_key_value`` (T, 3 D) from ``grad_context`` (T, D), and add to ``grad_bias``; the others as
-    `attend_tiles` had them."""
-    attend_two_rows_backward(
-        grad_context, grad_query_key_value, grad_query_key_value, query_key_value, query_key_value, cu_seqlens,
-        cu_seqlens, num_heads, grad_context.shape[1], dropout, rotary, window, bias, grad_bias,
-    )  # fmt: skip
-
-
-@compiled
-def attend_two_rows_backward(
     grad_context, grad_query, grad_key_value, query, key_value, cu_seqlens, cu_keys, num_heads, key_column, dropout,
     rotary, window, bias, grad_bias,
 ):  # fmt: skip
     """Fill ``grad_query`` and ``grad_key_value`` from ``grad_context`` (T, D), and add to ``grad_bias``; the others as
-    `attend_two_rows` had them."""
+    `attend_tiles` had them."""
     hidden_size = grad_context.shape[1]
     head_dim = hidden_size // num_heads
     longest = longest_of(cu_keys)

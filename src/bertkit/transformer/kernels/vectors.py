@@ -9,6 +9,7 @@ widens, storing rounds to the nearest, ties to even. Indices count elements from
 
 import operator
 from collections.abc import Callable
+from inspect import Parameter, Signature
 from typing import Any
 
 from llvmlite import ir
@@ -27,6 +28,7 @@ from bertkit.transformer.kernels.llvm_vectors import (
     WIDTH,
     bfloat16_products,
     first_lanes,
+    float_products,
     in_all_lanes,
     larger_of,
     llvm_function,
@@ -184,19 +186,19 @@ def transpose(typing_context, source, source_index, source_stride, target, targe
 # ---- arithmetic, lane by lane
 
 
-def _binary(instruction: str) -> Any:
-    @intrinsic
-    def apply(typing_context, a, b):
-        def generate(context, builder, signature, arguments):
-            return getattr(builder, instruction)(*arguments)
+def _of_lanes(number: int, generate: Callable[..., Any]) -> Any:
+    """An intrinsic of vectors to a vector, from a function of LLVM's builder and their values."""
 
-        return VECTOR(VECTOR, VECTOR), generate
+    def typed(typing_context: Any, *operands: Any) -> Any:
+        return VECTOR(*operands), lambda context, builder, signature, arguments: generate(builder, *arguments)
 
-    return apply
+    names = ("typing_context", "a", "b", "c")[: number + 1]
+    vars(typed)["__signature__"] = Signature([Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names])
+    return intrinsic(typed)
 
 
 def _define(operation: Any, instruction: str) -> None:
-    apply = _binary(instruction)
+    apply = _of_lanes(2, lambda builder, a, b: getattr(builder, instruction)(a, b))
 
     @overload(operation)
     def implement(a, b):
@@ -208,87 +210,47 @@ for _operation, _instruction in ((operator.add, "fadd"), (operator.sub, "fsub"),
     _define(_operation, _instruction)
 
 
-@intrinsic
-def fma(typing_context, a, b, c):
-    """a * b + c, rounded once."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.call(llvm_function(builder, f"fma.{suffix(FLOATS)}", FLOATS, [FLOATS] * 3), arguments)
-
-    return VECTOR(VECTOR, VECTOR, VECTOR), generate
+def _in_all_lanes(number: float) -> Any:
+    """A constant: of integers in the bits of the lanes, or of floats."""
+    return ir.Constant(INTS if isinstance(number, int) else FLOATS, [number] * WIDTH)
 
 
-@intrinsic
-def add_pairs(typing_context, a, b, c):
-    """c + a0 b0 + a1 b1 of the two bfloat16 in the bits of each lane of a and b. Needs AVX-512 BF16."""
-
-    def generate(context, builder, signature, arguments):
-        return bfloat16_products(builder, *arguments)
-
-    return VECTOR(VECTOR, VECTOR, VECTOR), generate
+def _difference(builder: Any, a: Any, b: Any) -> Any:
+    return builder.sitofp(builder.sub(builder.bitcast(a, INTS), builder.bitcast(b, INTS)), FLOATS)
 
 
-@intrinsic
-def difference_of_integers(typing_context, a, b):
-    """a - b, of int32 in the bits of the lanes, as float32."""
-
-    def generate(context, builder, signature, arguments):
-        a, b = (builder.bitcast(argument, INTS) for argument in arguments)
-        return builder.sitofp(builder.sub(a, b), FLOATS)
-
-    return VECTOR(VECTOR, VECTOR), generate
+def _with_exponent(builder: Any, a: Any, bits: Any) -> Any:
+    shifted = builder.shl(builder.bitcast(bits, INTS), _in_all_lanes(23))
+    return builder.bitcast(builder.add(builder.bitcast(a, INTS), shifted), FLOATS)
 
 
-@intrinsic
-def inverse(typing_context, a):
-    """1 / a."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.fdiv(ir.Constant(FLOATS, [1.0] * WIDTH), arguments[0])
-
-    return VECTOR(VECTOR), generate
+def _selected(builder: Any, condition: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", condition, ir.Constant(FLOATS, None)), a, b)
 
 
-@intrinsic
-def larger(typing_context, a, b):
-    """The larger of a and b; b if one is NaN."""
+fma = _of_lanes(3, float_products)
+"""a * b + c, rounded once."""
 
-    def generate(context, builder, signature, arguments):
-        return larger_of(builder, *arguments)
+add_pairs = _of_lanes(3, bfloat16_products)
+"""c + a0 b0 + a1 b1 of the two bfloat16 in the bits of each lane of a and b. Needs AVX-512 BF16."""
 
-    return VECTOR(VECTOR, VECTOR), generate
+difference_of_integers = _of_lanes(2, _difference)
+"""a - b, of int32 in the bits of the lanes, as float32."""
 
+inverse = _of_lanes(1, lambda builder, a: builder.fdiv(_in_all_lanes(1.0), a))
+"""1 / a."""
 
-@intrinsic
-def smaller(typing_context, a, b):
-    """The smaller of a and b; b if one is NaN."""
+larger = _of_lanes(2, larger_of)
+"""The larger of a and b; b if one is NaN."""
 
-    def generate(context, builder, signature, arguments):
-        return smaller_of(builder, *arguments)
+smaller = _of_lanes(2, smaller_of)
+"""The smaller of a and b; b if one is NaN."""
 
-    return VECTOR(VECTOR, VECTOR), generate
+add_to_exponent = _of_lanes(2, _with_exponent)
+"""a * 2**n for the whole number n in the lowest bits of b, where that is a normal number."""
 
-
-@intrinsic
-def add_to_exponent(typing_context, a, bits):
-    """a * 2**n for the whole number n in the lowest bits of ``bits``, where that is a normal number."""
-
-    def generate(context, builder, signature, arguments):
-        a, bits = (builder.bitcast(argument, INTS) for argument in arguments)
-        return builder.bitcast(builder.add(a, builder.shl(bits, ir.Constant(INTS, [23] * WIDTH))), FLOATS)
-
-    return VECTOR(VECTOR, VECTOR), generate
-
-
-@intrinsic
-def where_positive(typing_context, condition, a, b):
-    """a where the condition is above 0, else b."""
-
-    def generate(context, builder, signature, arguments):
-        condition, a, b = arguments
-        return builder.select(builder.fcmp_ordered(">", condition, ir.Constant(FLOATS, None)), a, b)
-
-    return VECTOR(VECTOR, VECTOR, VECTOR), generate
+where_positive = _of_lanes(3, _selected)
+"""b where a is above 0, else c."""
 
 
 @intrinsic
@@ -302,16 +264,13 @@ def drop(typing_context, vector, key, index, limit, scale):
     def generate(context, builder, signature, arguments):
         vector, key, index, limit, scale = arguments
 
-        def constant(number: int) -> Any:
-            return ir.Constant(INTS, [number & 0xFFFFFFFF] * WIDTH)
-
         step = 0x9E3779B9  # counters of one key lie far apart
         first = builder.add(builder.mul(builder.trunc(index, INT), INT(step)), key)
         lanes = ir.Constant(INTS, [(step * x) & 0xFFFFFFFF for x in range(WIDTH)])
         bits = builder.add(in_all_lanes(builder, first), lanes)
         for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
-            bits = builder.mul(builder.xor(bits, builder.lshr(bits, constant(shift))), constant(factor))
-        bits = builder.xor(bits, builder.lshr(bits, constant(16)))
+            bits = builder.mul(builder.xor(bits, builder.lshr(bits, _in_all_lanes(shift))), _in_all_lanes(factor))
+        bits = builder.xor(bits, builder.lshr(bits, _in_all_lanes(16)))
         stays = builder.icmp_unsigned(">=", bits, in_all_lanes(builder, limit))
         scaled = builder.fmul(vector, in_all_lanes(builder, scale))
         return builder.select(stays, scaled, ir.Constant(FLOATS, None))

@@ -16,32 +16,32 @@ from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import (
     Rows,
     array,
-    bias_array,
     empty,
     floats,
-    is_rms,
-    position_arrays,
-    rotary_and_window,
 )
 from bertkit.transformer.kernels.attention import bias_of_length
-from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import Kernels, linear_for
-from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, CompiledHeadNorms, norm_arrays, plain_gate
-from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_rows
-from bertkit.transformer.kernels.pair_attention import attend
+from bertkit.transformer.kernels.inference_steps import (
+    CompiledAddThenNorm,
+    CompiledEmbeddings,
+    CompiledHeadNorms,
+    norm_arrays,
+    plain_gate,
+    tile_attention,
+)
 from bertkit.transformer.kernels.rows import (
     Norm,
     Quantized,
     UnscaledProduct,
+    activate_in_8_bits,
     empty_quantized,
-    gelu_rows,
     norm_rows,
     quantize_rows,
     read_rows,
 )
+from bertkit.transformer.kernels.vector_functions import SHORT_GELU, SILU
 from bertkit.transformer.layer import State
 from bertkit.transformer.prepared.layer import PreparedLayer
-from bertkit.transformer.relative import PositionRows
 
 
 class HiddenStates(NamedTuple):
@@ -91,7 +91,7 @@ class Int8Steps:
         return linear(read.quantized)
 
     def norm(self, norm: nn.LayerNorm, is_pre_norm: bool) -> Any:
-        return Int8AddThenNorm(norm) if is_pre_norm else norm_arrays(norm)
+        return Int8AddThenNorm(norm, None) if is_pre_norm else norm_arrays(norm)
 
     def embeddings(self, module: Any, is_pre_norm: bool) -> Any:
         return Int8Embeddings(module)
@@ -107,19 +107,9 @@ class Int8Steps:
     def attend(
         self, layer: PreparedLayer, query_key_value: UnscaledProduct | np.ndarray, batch: Batch, rotary: Any
     ) -> Quantized:
-        values = query_key_value.values if isinstance(query_key_value, UnscaledProduct) else query_key_value
-        quantized = empty_quantized(len(values), layer.num_heads * layer.head_dim)
-        context, cu_seqlens = np.empty(quantized.values.shape, np.float32), array(batch.cu_seqlens)
-        for rows in quantized:
-            rows[cu_seqlens[-1] :] = 0  # after the last sequence
-        bias = bias_of_length(layer.bias, batch.max_seqlen)
-        if isinstance(bias, PositionRows):
-            positions = position_arrays(bias)
-            attend_disentangled(query_key_value, cu_seqlens, layer.num_heads, context, quantized, *positions)
-            return quantized
-        added = bias_array(bias, layer.head_dim)
-        turns = rotary_and_window(rotary, layer.window, batch.max_seqlen)
-        attend(query_key_value, cu_seqlens, layer.num_heads, context, quantized, *turns, added)
+        bias, sizes = bias_of_length(layer.bias, batch.max_seqlen), (layer.num_heads, layer.head_dim)
+        quantized = empty_quantized(len(batch.input_ids), layer.num_heads * layer.head_dim)
+        tile_attention(query_key_value, batch, *sizes, rotary, layer.window, bias, quantized)
         return quantized
 
     def inner(self, linear: Any, x: HiddenStates, activation: str, is_gated: bool) -> Quantized:
@@ -130,7 +120,7 @@ class Int8Steps:
             read_rows(product, product.values)
             return hidden_states_of(apply_activation(product.values, activation)).quantized
         quantized = empty_quantized(*product.values.shape)
-        gelu_rows(product, quantized)
+        activate_in_8_bits(product, np.intp(SHORT_GELU), quantized)
         return quantized
 
     def add_and_norm(self, linear: Any, x: Quantized, state: State, norm: Any, is_pre_norm: bool) -> State:
@@ -156,7 +146,7 @@ def activate_gate(product: UnscaledProduct, activation: str) -> Quantized:
         read_rows(product, product.values)
         return hidden_states_of(plain_gate(product.values, activation)).quantized
     quantized = empty_quantized(num_tokens, width // 2)
-    gate_rows(product, activation == "silu", quantized)
+    activate_in_8_bits(product, np.intp(SILU if activation == "silu" else SHORT_GELU), quantized)
     return quantized
 
 
@@ -167,18 +157,11 @@ def add_and_norm(product: UnscaledProduct, residual: Rows, norm: Norm) -> Hidden
     return HiddenStates(hidden, quantized)
 
 
-class Int8AddThenNorm:
+class Int8AddThenNorm(CompiledAddThenNorm):
     """``residual + product``, and the same after a normalization without bias."""
-
-    def __init__(self, norm: nn.LayerNorm | nn.RMSNorm) -> None:
-        self.norm, self.is_rms = norm_arrays(norm), is_rms(norm)
 
     def __call__(self, product: UnscaledProduct | np.ndarray, residual: Rows) -> tuple[Rows, HiddenStates]:
         """(T, D) each to (T, D) each."""
-        summed, normed = empty(residual, *residual.shape), empty(residual, *residual.shape)
         quantized = empty_quantized(*residual.shape)
-        means = None if self.is_rms else np.empty(len(residual), np.float32)
-        factors = np.empty(len(residual), np.float32)
-        outs = (array(summed), array(normed), means, factors, quantized)
-        add_then_norm_forward(product, array(residual), self.norm, None, *outs)
+        summed, normed = super().__call__(product, residual, quantized)
         return summed, HiddenStates(normed, quantized)
