@@ -12,15 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from bertkit.errors import DataError, UsageError
-from bertkit.model import Model, check_model
 from bertkit.tasks import TextSet
 from bertkit.tasks.field_types import Count, Range, check_field_types
 from bertkit.tokenizer.tokenizer import refuse_one_text
+
+if TYPE_CHECKING:
+    from bertkit.model import Model
 
 _QUERIES_AT_ONCE = 1_024
 _Rank = Annotated[int, Range("an integer of at least 0", lambda value: value >= 0)]
@@ -114,11 +116,12 @@ def mine_negatives(
         DataError: no rows, a query without positives, or a pair with a score, which may be 0.
         UsageError: fewer than two texts to search, a str instead of a corpus, or a cross-encoder with several labels.
     """
-    check_model(model)
     from tqdm import tqdm
 
+    from bertkit.model import check_model
     from bertkit.neighbors import Corpus
 
+    check_model(model)
     refuse_one_text(corpus)
     if cross_encoder is not None:
         check_model(cross_encoder, "the cross-encoder")
