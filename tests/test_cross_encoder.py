@@ -18,7 +18,7 @@ from torch import Tensor
 import bertkit
 from bertkit import Model, TextSet
 from bertkit.errors import CheckpointError, DataError, UsageError
-from bertkit.finetuning import FinetuningSettings
+from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.finetuning.network import model_to_train
 from bertkit.tasks import CrossEncoding, Loss
 from bertkit.tasks.cross_encoder.scorer import ScoredTexts, TextScores
@@ -213,6 +213,16 @@ def test_training_continues_with_a_published_head(encoder: Path, tmp_path: Path)
     again = model_to_train(str(tmp_path / "first"), CrossEncoding(), FinetuningSettings(), print)
     weights = [each.network.heads["sequence_classification"].classifier.weight for each in (model, again)]
     assert torch.equal(*weights) and again.checkpoint.score_activation == "Sigmoid"
+
+
+def test_random_initial_head_is_never_the_best_one(encoder: Path, tmp_path: Path) -> None:
+    """Here training changes nothing, so that no step is better."""
+    settings = FinetuningSettings().changed(num_epochs=1, learning_rate=1e-30, head_learning_rate=1e-30)
+    outcome = Finetuning(tmp_path / "a", encoder, "cross-encoder", settings).start(rows("lists"), rows("lists", 6, 1))
+    assert outcome.best_step == 1
+    settings = settings.changed(num_epochs=2)  # where the head is trained, initial weights can be kept
+    outcome = Finetuning(tmp_path / "b", tmp_path / "a", "cross-encoder", settings).start(rows("lists"), rows("lists"))
+    assert outcome.best_step == 0
 
 
 @pytest.mark.parametrize(

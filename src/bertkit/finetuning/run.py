@@ -113,6 +113,7 @@ class Finetuning(ExampleJob):
         model.network.to(resolve_device(self.device))
         has_begun = saved is not None or bool(self.head_cache)
         frozen = self._frozen = self._fitted_start(model if saved is None else None)
+        is_drawn = self.settings.head == "drawn" or self._is_untrained(model)
         for sentence in on_rows(model.trained.task, self.train, self.dev) if not has_begun else ():
             self.log_line(f"note: {sentence}")
         if self.trains:
@@ -138,7 +139,8 @@ class Finetuning(ExampleJob):
             model.network, task, feed, settings,
             rate_factor=rate_factor(model.network, self.settings.layer_decay, self.settings.head_rate_factor),
             save_model=lambda folder, parameters: self._write(model, folder), best_by=best_by,
-            evaluate=evaluate if self.dev else None, keep_first=self.settings.head != "drawn",
+            evaluate=evaluate if self.dev else None,
+            keep_first=not is_drawn,
         )  # fmt: skip
 
     def _restore_scaling(self, model: Model, saved: Path) -> None:
@@ -229,10 +231,13 @@ class Finetuning(ExampleJob):
         run = replace(self, settings=self.settings.changed(head="fitted", lora_rank=None), log_line=lambda line: None)
         model = run.new_model(train)
         model.network.to(resolve_device(self.device))
-        fitted, head = fit_new_head(model, train, self.settings.training.precision), model.trained.task.head
-        if fitted is None and head and head not in model.checkpoint.trained_heads():
-            return None
-        return judge(model, dev)
+        fit_new_head(model, train, self.settings.training.precision)
+        return None if self._is_untrained(model) else judge(model, dev)
+
+    def _is_untrained(self, model: Model) -> bool:
+        """Whether a model has a head with its initial values, which was not fitted either."""
+        task = model.trained.task
+        return bool(task.fitting_loss is None and task.head and task.head not in model.checkpoint.trained_heads())
 
     def baselines(self, model: Model, frozen: Judged | None, *examples: Sequence[Any]) -> dict[str, float]:
         """The selecting metric on the dev examples of methods without fine-tuning, by name.
