@@ -199,7 +199,7 @@ config = BertConfig(
 model = Model.create(config, Tokenizer.from_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]), seed=1)
 rows = [TextSet(words[i], (f"{words[i]} {words[(3 * i + 1) % 11]}",), (words[(i + 5) % 11],)) for i in range(6)]
 rows.append(TextSet(words[0], (words[7],)))  # a query again, with another positive
-task = Similarity(directions="all")
+task = Similarity(loss_parameters={"directions": "all"})
 data = task.labeled(rows, task.encode(model.tokenizer, rows, Layout(9, "truncate")))
 feed = task.feed(data, 7, 3, ranks.rank, ranks.num_ranks)
 settings = TrainingSettings(num_steps=1, learning_rate=1e-9, clip_norm=None, batch_size=7, log_every=1)

@@ -86,7 +86,7 @@ def test_verify_resume_works_with_all_three(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.setattr("bertkit.cli.killed_runs._COMMAND", (sys.executable, "-c", program))
     arguments = [one for one in arguments if one != "training.num_steps=12"]
-    assert run(["verify-resume", *arguments, "training.evaluate_every=60", "--steps", "60", "--kills", "1"]) == 0
+    assert run(["verify-resume", *arguments, "training.evaluate_every=60", "--num-steps", "60", "--kills", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "exact"
 
 
