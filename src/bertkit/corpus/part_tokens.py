@@ -70,8 +70,8 @@ def tokenize_part(part: Part, tokenizer: Tokenizer, dtype: np.dtype) -> PartToke
 
 
 def _marked_up(part: Part, bounds: np.ndarray, starts_document: np.ndarray) -> np.ndarray:
-    found = np.array([mark.start() for mark in _MARKUP.finditer(part.data.data)], np.int64)
-    return np.unique(np.cumsum(starts_document)[np.searchsorted(bounds, found, "right") - 1]) if len(found) else found
+    marks = np.array([mark.start() for mark in _MARKUP.finditer(part.data.data)], np.int64)
+    return np.unique(np.cumsum(starts_document)[np.searchsorted(bounds, marks, "right") - 1]) if len(marks) else marks
 
 
 def hash_sentences(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:

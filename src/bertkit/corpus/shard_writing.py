@@ -203,8 +203,8 @@ class _Writing:
         if len(own) or documents[-1:].any():
             progress["document_is_open"] = len(own) > 0 and bool(own[-1] == documents[-1])
         if len(documents):
-            known = progress["is_marked_up"] and 0 in result.marked_up
-            manifest["num_marked_up"] += len(result.marked_up) - known
+            is_counted = progress["is_marked_up"] and 0 in result.marked_up  # the document of the previous part
+            manifest["num_marked_up"] += len(result.marked_up) - is_counted
             was_marked_up = progress["is_marked_up"] and documents[-1] == 0
             progress["is_marked_up"] = bool(was_marked_up or documents[-1] in result.marked_up)
         for one in result.set_aside:

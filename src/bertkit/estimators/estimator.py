@@ -207,8 +207,8 @@ def items_of(X: Any) -> list[Any]:
     """
     if isinstance(X, str):
         raise UsageError("expected a list of texts, got a str: put it in a list")
-    has_own_array = hasattr(X, "to_pylist")  # an array of pyarrow, whose texts are objects of its own
-    values = X.to_pylist() if has_own_array else X.to_numpy() if hasattr(X, "to_numpy") else X
+    is_arrow = hasattr(X, "to_pylist")  # its texts are not str
+    values = X.to_pylist() if is_arrow else X.to_numpy() if hasattr(X, "to_numpy") else X
     if isinstance(values, Mapping) or not isinstance(values, Iterable):
         raise UsageError(f"texts are {type(X).__name__} ({X!r:.60}): expected a list or an array")
     if isinstance(values, np.ndarray):

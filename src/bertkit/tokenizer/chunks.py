@@ -6,6 +6,7 @@ tokenized by the library, many as one text. Chunks at an end of a text are kept 
 text, or taken away.
 """
 
+import json
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,13 +38,14 @@ _PATTERNS = {  # of GPT-2, of GPT-4 and Llama 3, and of Qwen 2
 }
 
 
-def have_equal_tokens(definition: Mapping[str, Any]) -> bool:
-    """Whether chunks have the same tokens in any text, by the content of a tokenizer.json."""
-    before, after = definition.get("normalizer"), definition.get("pre_tokenizer")
+def have_equal_tokens(library: tokenizers.Tokenizer) -> bool:
+    """Whether chunks have the same tokens in any text, by the library's normalizer, pre-tokenizer and added tokens."""
+    steps = library.normalizer, library.pre_tokenizer
+    before, after = (None if step is None else json.loads(step.__getstate__()) for step in steps)
     return (
         all(map(_is_local, _parts(before, "normalizers")))
         and any(map(_cuts, _parts(after, "pretokenizers")))
-        and not any(map(_may_cross, definition.get("added_tokens") or ()))
+        and not any(map(_may_cross, library.get_added_tokens_decoder().values()))
     )
 
 
@@ -74,10 +76,10 @@ def _cuts(pre_tokenizer: Mapping[str, Any]) -> bool:
     return kind in _ALWAYS_CUT and pre_tokenizer.get("split", True)
 
 
-def _may_cross(token: Mapping[str, Any]) -> bool:
+def _may_cross(token: tokenizers.AddedToken) -> bool:
     """Whether an added token may hold the end of a chunk and the beginning of the next."""
-    content = token["content"]
-    return token["rstrip"] or (not content.isspace() and re.search(r"\S (?!\s)", content) is not None)
+    content = token.content
+    return token.rstrip or (not content.isspace() and re.search(r"\S (?!\s)", content) is not None)
 
 
 class Tokens(NamedTuple):
@@ -132,9 +134,9 @@ class _Rows(dict[Any, int]):
 class CachingLibrary:
     """A tokenizer of the library with caches of chunks, without and with spans; threads may share it."""
 
-    def __init__(self, library: tokenizers.Tokenizer, definition: Mapping[str, Any]) -> None:
+    def __init__(self, library: tokenizers.Tokenizer) -> None:
         one, two = encode(library, ["a", "a a"], False).lengths.tolist()
-        self.library, self._has_caches = library, 0 < one < two and have_equal_tokens(definition)
+        self.library, self._has_caches = library, 0 < one < two and have_equal_tokens(library)
         self._caches: dict[bool, _Cache] = {}
         self._lock = threading.Lock()
 

@@ -83,11 +83,12 @@ class LibraryTokenizer:
         """The library's tokenizer that reads the special tokens with a role, such as [MASK], in a text as text."""
         end = (self.settings.get(f"{role}_token") for role in ("bos", "eos"))  # of models that generate text
         named = (token.get("content") if isinstance(token, dict) else token for token in end)
-        return _caching(_without_special_tokens(self.definition, {*self.vocabulary.special.spellings(), *named}))
+        roles = {*self.vocabulary.special.spellings(), *named}
+        return CachingLibrary(_open(_without_special_tokens(self.definition, roles)))
 
     @cached_property
     def _with_special_tokens(self) -> CachingLibrary:
-        return _caching(self.definition)
+        return CachingLibrary(_open(self.definition))
 
 
 Engine = WordPiece | LibraryTokenizer
@@ -181,10 +182,6 @@ def _open(definition: str) -> tokenizers.Tokenizer:
     if getattr(library.model, "dropout", None):  # of merges, at random, in training: disabled here
         library.model.dropout = None
     return library
-
-
-def _caching(definition: str) -> CachingLibrary:
-    return CachingLibrary(_open(definition), json.loads(definition))
 
 
 def _without_special_tokens(definition: str, roles: Collection[str | None]) -> str:

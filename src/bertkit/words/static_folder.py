@@ -147,7 +147,7 @@ def _read_tokens(path: Path) -> tuple[Tokens, int, int | None]:
     unk_id = model.get("unk_id") if "unk_id" in model else library.token_to_id(str(model.get("unk_token")))
     vocabulary = from_ids(library.get_vocab(with_added_tokens=True).items(), SpecialTokens())
     return (
-        LibraryTokens(definition, vocabulary, -1 if unk_id is None else int(unk_id), CachingLibrary(library, content)),
+        LibraryTokens(definition, vocabulary, -1 if unk_id is None else int(unk_id), CachingLibrary(library)),
         len(vocabulary),
         limit,
     )
