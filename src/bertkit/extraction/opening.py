@@ -45,8 +45,8 @@ _ENCODERS = "token_rep_layer."
 
 
 @dataclass
-class _Place:
-    """How weights are opened."""
+class _Weights:
+    """The weights of a model, and how they are opened. The precision may be chosen with the first encoder."""
 
     folder: Path
     stored: Mapping[str, StoredTensor]
@@ -72,26 +72,26 @@ def open_extractor(
     settings = read_schema_settings(folder) if reads_schemas(folder) else read_settings(folder)
     where = None if is_cpu(device) else resolve_device(device)
     dtype = weights_dtype_name("float32" if precision == "auto" else precision)
-    place = _Place(folder, stored_tensors(folder), dtype, PrecisionChoice(precision, ""), where)
+    weights = _Weights(folder, stored_tensors(folder), dtype, PrecisionChoice(precision, ""), where)
     extractor: Extractor | SchemaExtractor
     is_of_schemas = isinstance(settings, SchemaSettings)
-    extractor = _schema_extractor(settings, place) if is_of_schemas else _extractor(settings, place)
-    extractor.precision = place.choice
+    extractor = _schema_extractor(settings, weights) if is_of_schemas else _extractor(settings, weights)
+    extractor.precision = weights.choice
     return extractor
 
 
-def _extractor(settings: ExtractionSettings, place: _Place) -> Extractor:
-    folder = place.folder
-    text = _runner(settings.encoder, f"{_ENCODERS}bert_layer.model.", folder, place)
+def _extractor(settings: ExtractionSettings, weights: _Weights) -> Extractor:
+    folder = weights.folder
+    text = _runner(settings.encoder, f"{_ENCODERS}bert_layer.model.", folder, weights)
     labels, labels_width = None, None
     if settings.labels_encoder is not None:
         tokenizer = folder / "labels_tokenizer"
-        labels = _runner(settings.labels_encoder, f"{_ENCODERS}labels_encoder.model.", tokenizer, place)
+        labels = _runner(settings.labels_encoder, f"{_ENCODERS}labels_encoder.model.", tokenizer, weights)
         labels_width = labels.network.config.hidden_size
     shapes = shapes_of(settings, text.network.config.hidden_size, labels_width)
     unused = lstm_shapes(settings.hidden_size, 9) if labels_width is not None else {}  # published, and never applied
     encoders = (f"{_ENCODERS}bert_layer.", f"{_ENCODERS}labels_encoder.")
-    layers = _layers(shapes, place, encoders, unused)
+    layers = _layers(shapes, weights, encoders, unused)
     _check_markers(settings, text.tokenizer, folder)
     scorer = TokenScorer(layers) if settings.of_tokens else SpanScorer(layers, settings.max_width)
     encoder = None if labels is None else LabelEncoder(labels, layers, scorer.shared_labels)
@@ -110,16 +110,16 @@ def _threshold(folder: Path) -> float:
     return threshold
 
 
-def _schema_extractor(settings: SchemaSettings, place: _Place) -> SchemaExtractor:
+def _schema_extractor(settings: SchemaSettings, weights: _Weights) -> SchemaExtractor:
     head = "span_rep."
-    text = _runner(settings.encoder, "encoder.", place.folder, place)
+    text = _runner(settings.encoder, "encoder.", weights.folder, weights)
     shapes = shapes_of_heads(text.network.config.hidden_size, with_transformer=settings.counts_by_transformer)
-    stored = {name.replace(head, "span_rep_layer.", 1): one for name, one in place.stored.items()}
-    layers = _layers(shapes, replace(place, stored=stored), ("encoder.",), {})
-    return SchemaExtractor(text, layers, settings.max_width, _threshold(place.folder))
+    stored = {name.replace(head, "span_rep_layer.", 1): one for name, one in weights.stored.items()}
+    layers = _layers(shapes, replace(weights, stored=stored), ("encoder.",), {})
+    return SchemaExtractor(text, layers, settings.max_width, _threshold(weights.folder))
 
 
-def _runner(content: dict[str, Any], prefix: str, tokenizer_folder: Path, place: _Place) -> Runner:
+def _runner(content: dict[str, Any], prefix: str, tokenizer_folder: Path, weights: _Weights) -> Runner:
     """An encoder and its tokenizer.
 
     Args:
@@ -128,14 +128,14 @@ def _runner(content: dict[str, Any], prefix: str, tokenizer_folder: Path, place:
     Raises:
         CheckpointError: it is incomplete, or has tensors that are not used.
     """
-    folder = place.folder
+    folder = weights.folder
     config = parse_config(content, folder / NAME).transformer
     names = architecture_of(config).names
-    tensors = {name.removeprefix(prefix): one for name, one in place.stored.items() if name.startswith(prefix)}
+    tensors = {name.removeprefix(prefix): one for name, one in weights.stored.items() if name.startswith(prefix)}
     canonical = by_canonical_name(tensors, names, folder)
     with in_arrays():
         network = Network(config, (), with_pooler=False)
-    loaded = load_stored(network, canonical, names, (), (), place.dtype, folder)
+    loaded = load_stored(network, canonical, names, (), (), weights.dtype, folder)
     unused = (*names.unused_parts, f"{names.prefix}pooler.")
     if unexpected := {
         canonical[name].name
@@ -149,15 +149,15 @@ def _runner(content: dict[str, Any], prefix: str, tokenizer_folder: Path, place:
             f"{tokenizer_folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding has only "
             f"{config.vocab_size} rows: tokenizer and weights belong to different models"
         )
-    if place.choice.precision == "auto":
-        place.choice = choose_precision(as_torch(network).to(place.device or "cpu").encoder, tokenizer)
-    precision = place.choice.precision
-    if place.device is not None or not runs_in_arrays(network.encoder, precision):
-        network = as_torch(network).to(place.device or "cpu")
+    if weights.choice.precision == "auto":
+        weights.choice = choose_precision(as_torch(network).to(weights.device or "cpu").encoder, tokenizer)
+    precision = weights.choice.precision
+    if weights.device is not None or not runs_in_arrays(network.encoder, precision):
+        network = as_torch(network).to(weights.device or "cpu")
     return Runner(network, tokenizer, prepare(network.encoder, precision))
 
 
-def _layers(shapes: Shapes, place: _Place, encoders: tuple[str, ...], unused: Shapes) -> Layers:
+def _layers(shapes: Shapes, weights: _Weights, encoders: tuple[str, ...], unused: Shapes) -> Layers:
     """The layers after the encoders.
 
     Args:
@@ -167,23 +167,23 @@ def _layers(shapes: Shapes, place: _Place, encoders: tuple[str, ...], unused: Sh
     Raises:
         CheckpointError: one is missing, has another shape, or is not used.
     """
-    stored = {name: one for name, one in place.stored.items() if not name.startswith(encoders)}
+    stored = {name: one for name, one in weights.stored.items() if not name.startswith(encoders)}
     for name, wrong in (
         ("lacks the tensors", shapes.keys() - stored.keys()),
         ("holds tensors that this model lacks:", stored.keys() - shapes.keys() - unused.keys()),
     ):
         if wrong:
-            raise CheckpointError(f"{place.folder} {name} {some_of(wrong)}")
+            raise CheckpointError(f"{weights.folder} {name} {some_of(wrong)}")
     for name, shape in shapes.items():
         if stored[name].shape != shape:
             raise CheckpointError(
-                f"{place.folder}: {name} has shape {list(stored[name].shape)}; its config requires {list(shape)}"
+                f"{weights.folder}: {name} has shape {list(stored[name].shape)}; its config requires {list(shape)}"
             )
-    arrays = read_arrays([stored[name] for name in shapes], place.dtype)
+    arrays = read_arrays([stored[name] for name in shapes], weights.dtype)
     values = {name: arrays[stored[name].name] for name in shapes}
-    if place.device is not None or not multiplies_panels_fast(place.dtype):
-        values = {name: torch.from_numpy(value).to(place.device or "cpu") for name, value in values.items()}
-    return Layers(values, place.dtype)
+    if weights.device is not None or not multiplies_panels_fast(weights.dtype):
+        values = {name: torch.from_numpy(value).to(weights.device or "cpu") for name, value in values.items()}
+    return Layers(values, weights.dtype)
 
 
 def _check_markers(settings: ExtractionSettings, tokenizer: Tokenizer, folder: Path) -> None:
