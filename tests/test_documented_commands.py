@@ -27,7 +27,7 @@ DOCUMENTS = [
     *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name not in ("tutorials", "generated")),
 ]
 SHORTER = {  # commands that take minutes, or need trained models
-    "--minutes 20 --seeds 0 1 2": "--steps 2 --seeds 0",
+    "--minutes 20 --seeds 0 1 2": "--num-steps 2 --seeds 0",
     "--num-epochs 20": "--num-epochs 1",
     "bertkit plan": "bertkit plan --seconds 1 --batch-size 8",
     "--max-loss 0.01": "--max-loss 2",  # the models are random

@@ -155,6 +155,7 @@ def test_a_vector_of_zeros_has_no_cosine():
             ask()
     with pytest.raises(UsageError, match="the vector is zero"):
         nearest_to(encoder, np.zeros(2), 1)
+    assert [near.word for near in nearest(encoder, "a", 3)] == ["b"]
 
 
 def test_bad_benchmarks_raise(tmp_path, encoder):

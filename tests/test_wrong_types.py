@@ -214,6 +214,11 @@ def test_columns_and_generators_are_lists_of_texts(model: Model) -> None:
         (lambda model: inspection.inspect_contrast(model, ("the", "the"), "the", "the"), "texts is a str"),
         (lambda model: inspection.inspect_contrast(model, ("a", "a"), "a", [], static=model), "expected StaticEncoder"),
         (lambda model: inspect_contexts(model, None, ["the"]), r"the word is NoneType \(None\): expected str"),
+        (
+            lambda model: inspect_contexts(model, "the", ["the"] * 3, senses="abc"),
+            r"senses is a str \('abc'\): expected",
+        ),
+        (lambda model: model.embed(["the", "cat"], progress="no"), r"progress is str \('no'\): expected bool"),
         (lambda model: inspect_contexts(model, "the", [None]), r"a text is NoneType \(None\): expected str"),
         (lambda model: inspect_contexts(model, "the", ["the"], seed="a"), "seed='a': expected an int of at least 0"),
         (lambda model: find_senses(model, "the", ["the"], num_senses="2"), "num_senses='2': expected an int"),

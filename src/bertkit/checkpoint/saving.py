@@ -5,8 +5,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from bertkit.architectures.tensor_names import PROJECTION
 from bertkit.checkpoint.checkpoint import Checkpoint
 from bertkit.checkpoint.config_file import PublishedConfig, config_json
@@ -85,28 +83,23 @@ def save_checkpoint(
     }
     if not heads:  # an encoder without heads is stored without the prefix
         tensors = {name.removeprefix(record.names.prefix): value for name, value in tensors.items()}
-    try:
-        with whole_folder(directory, overwrite=overwrite) as folder:
-            write_json(folder / "config.json", config_json(config, special_ids))
-            save_file = later_module("safetensors.torch").save_file
-            save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-            if is_causal_lm and checkpoint.generation:
-                write_json(folder / "generation_config.json", checkpoint.generation)
-            checkpoint.tokenizer.save(folder, with_types=getattr(network.config, "type_vocab_size", 0) > 1)
-            if checkpoint.sentence is not None:
-                write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size, projection)
-            if "masked_lm" in heads and not checkpoint.sparse.are_usual:
-                write_sparse_settings(folder, checkpoint.sparse)
-            content = {"provenance": _provenance_json(checkpoint, stored)}
-            if checkpoint.trained is not None:
-                content["task"] = task_json(checkpoint.trained)
-                if checkpoint.trained.card:
-                    (folder / "README.md").write_text(checkpoint.trained.card, encoding="utf-8", newline="\n")
-            write_record(folder, content)
-    except (OSError, SafetensorError) as error:
-        raise OSError(
-            f"{directory} cannot be written ({error}): make room on its disk, or choose another folder"
-        ) from error
+    with whole_folder(directory, overwrite=overwrite) as folder:
+        write_json(folder / "config.json", config_json(config, special_ids))
+        save_file = later_module("safetensors.torch").save_file
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        if is_causal_lm and checkpoint.generation:
+            write_json(folder / "generation_config.json", checkpoint.generation)
+        checkpoint.tokenizer.save(folder, with_types=getattr(network.config, "type_vocab_size", 0) > 1)
+        if checkpoint.sentence is not None:
+            write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size, projection)
+        if "masked_lm" in heads and not checkpoint.sparse.are_usual:
+            write_sparse_settings(folder, checkpoint.sparse)
+        content = {"provenance": _provenance_json(checkpoint, stored)}
+        if checkpoint.trained is not None:
+            content["task"] = task_json(checkpoint.trained)
+            if checkpoint.trained.card:
+                (folder / "README.md").write_text(checkpoint.trained.card, encoding="utf-8", newline="\n")
+        write_record(folder, content)
 
 
 def _provenance_json(checkpoint: Checkpoint, stored: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:

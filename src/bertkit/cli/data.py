@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 ReadingOptions: Any = options_of(TASKS.values(), of_reading=True)
 AS_FOUND = ReadingOptions()
-_NEEDS_A_TEXT = 3  # the last `RowTask.guess_rank`
 _OTHER_TASK = (" column", "'choices'", " is a folder")
 """Parts of errors for a file that is not for the task."""
 _NO_CONLL = (" fields, the first line has ", " has no tag: ", " has an empty field, the word")
@@ -50,7 +49,7 @@ def command(
     """
     from bertkit.advice import spelled_alike
     from bertkit.cli.labeled_files import columns_of
-    from bertkit.tasks import ExampleFile, RowTask, task_kind
+    from bertkit.tasks import ExampleFile, GuessRank, RowTask, task_kind
     from bertkit.tasks.reading import BadRows
     from bertkit.tasks.reading.formats import format_of
 
@@ -65,7 +64,7 @@ def command(
     errors: list[str] = []
     for kind in kinds:
         name = kind.name
-        if task is None and kind.guess_rank == _NEEDS_A_TEXT and _likely(errors, file):
+        if task is None and kind.guess_rank == GuessRank.TEXTS and _likely(errors, file):
             continue
         bad_rows, roles = BadRows(skip=True), columns_of(columns)
         request = ExampleFile(file, True, roles, kind.labels_in(options), bad_rows, options, label_names)

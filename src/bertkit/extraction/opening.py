@@ -44,14 +44,14 @@ SECTION = "extraction"
 _ENCODERS = "token_rep_layer."
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Weights:
-    """The weights of a model, and how they are opened. The precision may be chosen with the first encoder."""
+    """The weights of a model, and how they are opened."""
 
     folder: Path
     stored: Mapping[str, StoredTensor]
     dtype: str
-    choice: PrecisionChoice  # of the encoders; "auto" until the first is there
+    choice: PrecisionChoice  # of the encoders; "auto" for the first
     device: Any  # None: the CPU, without torch where that is as fast
 
 
@@ -73,20 +73,18 @@ def open_extractor(
     where = None if is_cpu(device) else resolve_device(device)
     dtype = weights_dtype_name("float32" if precision == "auto" else precision)
     weights = _Weights(folder, stored_tensors(folder), dtype, PrecisionChoice(precision, ""), where)
-    extractor: Extractor | SchemaExtractor
-    is_of_schemas = isinstance(settings, SchemaSettings)
-    extractor = _schema_extractor(settings, weights) if is_of_schemas else _extractor(settings, weights)
-    extractor.precision = weights.choice
-    return extractor
+    return (
+        _schema_extractor(settings, weights) if isinstance(settings, SchemaSettings) else _extractor(settings, weights)
+    )
 
 
 def _extractor(settings: ExtractionSettings, weights: _Weights) -> Extractor:
     folder = weights.folder
-    text = _runner(settings.encoder, f"{_ENCODERS}bert_layer.model.", folder, weights)
+    text, weights = _runner(settings.encoder, f"{_ENCODERS}bert_layer.model.", folder, weights)
     labels, labels_width = None, None
     if settings.labels_encoder is not None:
         tokenizer = folder / "labels_tokenizer"
-        labels = _runner(settings.labels_encoder, f"{_ENCODERS}labels_encoder.model.", tokenizer, weights)
+        labels, _ = _runner(settings.labels_encoder, f"{_ENCODERS}labels_encoder.model.", tokenizer, weights)
         labels_width = labels.network.config.hidden_size
     shapes = shapes_of(settings, text.network.config.hidden_size, labels_width)
     unused = lstm_shapes(settings.hidden_size, 9) if labels_width is not None else {}  # published, and never applied
@@ -99,7 +97,9 @@ def _extractor(settings: ExtractionSettings, weights: _Weights) -> Extractor:
     if settings.relations is not None:
         spans = scorer if isinstance(scorer, SpanScorer) else SpanScorer(layers, settings.max_width)
         relation_scorer = RelationScorer(layers, settings.relations, spans)
-    return Extractor(text, settings, layers, scorer, encoder, relation_scorer, _threshold(folder))
+    extractor = Extractor(text, settings, layers, scorer, encoder, relation_scorer, _threshold(folder))
+    extractor.precision = weights.choice
+    return extractor
 
 
 def _threshold(folder: Path) -> float:
@@ -112,15 +112,17 @@ def _threshold(folder: Path) -> float:
 
 def _schema_extractor(settings: SchemaSettings, weights: _Weights) -> SchemaExtractor:
     head = "span_rep."
-    text = _runner(settings.encoder, "encoder.", weights.folder, weights)
+    text, weights = _runner(settings.encoder, "encoder.", weights.folder, weights)
     shapes = shapes_of_heads(text.network.config.hidden_size, with_transformer=settings.counts_by_transformer)
     stored = {name.replace(head, "span_rep_layer.", 1): one for name, one in weights.stored.items()}
     layers = _layers(shapes, replace(weights, stored=stored), ("encoder.",), {})
-    return SchemaExtractor(text, layers, settings.max_width, _threshold(weights.folder))
+    extractor = SchemaExtractor(text, layers, settings.max_width, _threshold(weights.folder))
+    extractor.precision = weights.choice
+    return extractor
 
 
-def _runner(content: dict[str, Any], prefix: str, tokenizer_folder: Path, weights: _Weights) -> Runner:
-    """An encoder and its tokenizer.
+def _runner(content: dict[str, Any], prefix: str, tokenizer_folder: Path, weights: _Weights) -> tuple[Runner, _Weights]:
+    """An encoder and its tokenizer; and the weights with the precision, chosen for this encoder if it was "auto".
 
     Args:
         prefix: of its tensors.
@@ -150,11 +152,12 @@ def _runner(content: dict[str, Any], prefix: str, tokenizer_folder: Path, weight
             f"{config.vocab_size} rows: tokenizer and weights belong to different models"
         )
     if weights.choice.precision == "auto":
-        weights.choice = choose_precision(as_torch(network).to(weights.device or "cpu").encoder, tokenizer)
+        choice = choose_precision(as_torch(network).to(weights.device or "cpu").encoder, tokenizer)
+        weights = replace(weights, choice=choice)
     precision = weights.choice.precision
     if weights.device is not None or not runs_in_arrays(network.encoder, precision):
         network = as_torch(network).to(weights.device or "cpu")
-    return Runner(network, tokenizer, prepare(network.encoder, precision))
+    return Runner(network, tokenizer, prepare(network.encoder, precision)), weights
 
 
 def _layers(shapes: Shapes, weights: _Weights, encoders: tuple[str, ...], unused: Shapes) -> Layers:

@@ -68,7 +68,7 @@ def _named_if_full(path: Path) -> Iterator[None]:
             number = int(match[1] or errno.ENOSPC)
         if number not in FULL_DISK:
             raise
-        raise OSError(number, os.strerror(number), str(path)) from error
+        raise OSError(number, f"{os.strerror(number)}, make room on its disk", str(path)) from error
 
 
 @contextmanager

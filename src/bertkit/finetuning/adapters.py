@@ -99,10 +99,7 @@ def write_adapter(model: Model, folder: Path, source: str) -> None:
         "target_modules": sorted({published(f"{name}.weight").split(".")[-2] for name in adapted}),
         "modules_to_save": sorted({published(name).removeprefix(names.prefix).partition(".")[0] for name in trained}),
     }
-    try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, folder / _WEIGHTS)
-    except SafetensorError as error:
-        raise OSError(f"{folder / _WEIGHTS} cannot be written ({error}): make room on its disk") from error
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, folder / _WEIGHTS)
     write_json(folder / ADAPTER_CONFIG, content)
     write_record(folder, {"label_names": model.trained.task.label_names, "task": task_json(model.trained)})
 

@@ -249,6 +249,8 @@ class Bar:
 
 def bar_of(items: Iterable[Any], doing: str, unit: str, progress: bool | None) -> Any:
     """The progress bar of a pass over items; arguments as for `encoded_chunks`."""
+    if progress is not None:
+        check_type("progress", progress, bool)
     is_shown = sys.stderr is not None and sys.stderr.isatty() if progress is None else progress
     if not is_shown:
         return Bar()

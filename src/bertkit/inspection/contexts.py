@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertkit.errors import UsageError, checked_count
+from bertkit.errors import UsageError, check_several, checked_count
 from bertkit.inspection.contextual import cosines, first_occurrence, word_spans, word_vectors
 from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatter_program
 from bertkit.inspection.view import View
@@ -120,7 +120,9 @@ def inspect_contexts(
     check_model(model)
     texts = listed_texts(texts)
     top_k, seed = checked_count("top_k", top_k), checked_count("seed", seed, 0)
-    senses = None if senses is None else list(senses)
+    if senses is not None:
+        check_several("senses", senses)
+        senses = list(senses)
     if senses is not None and len(senses) != len(texts):
         raise UsageError(f"{len(senses)} senses for {len(texts)} texts: expected one for each")
     matches = [(index, span) for index, text in enumerate(texts) if (span := first_occurrence(word, text))]

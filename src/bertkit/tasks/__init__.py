@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bertkit.tasks.cross_encoder import CrossEncoding as CrossEncoding
     from bertkit.tasks.cross_encoder import TextScores as TextScores
     from bertkit.tasks.example_file import ExampleFile as ExampleFile
+    from bertkit.tasks.example_file import GuessRank as GuessRank
     from bertkit.tasks.examples import ChoiceQuestion as ChoiceQuestion
     from bertkit.tasks.examples import Question as Question
     from bertkit.tasks.examples import SequenceExample as SequenceExample

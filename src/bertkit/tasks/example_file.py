@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,14 @@ from bertkit.files import BadRows
 
 if TYPE_CHECKING:
     from bertkit.tasks.task import RowTask, TextTask
+
+
+class GuessRank(IntEnum):
+    """What a file must have for its task to be guessed; the lower ones are tried first."""
+
+    OWN_COLUMNS = 1
+    LABELS = 2
+    TEXTS = 3
 
 
 @dataclass(frozen=True)

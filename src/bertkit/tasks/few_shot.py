@@ -87,7 +87,7 @@ class FewShotClassification(SequenceClassification):
     afterwards."""
 
     name: ClassVar[str] = "few-shot-classification"
-    guess_rank: ClassVar[int | None] = None
+    guess_rank = None
     head: ClassVar[str] = "vector_classification"
 
     options: ClassVar[Mapping[str, Option]] = {}

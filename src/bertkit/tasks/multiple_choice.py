@@ -18,7 +18,7 @@ import numpy as np
 from bertkit.batch import LabeledEncodings
 from bertkit.errors import UsageError
 from bertkit.tasks.cross_entropy import ClassLoss
-from bertkit.tasks.example_file import ExampleFile
+from bertkit.tasks.example_file import ExampleFile, GuessRank
 from bertkit.tasks.examples import ChoiceQuestion, Sequences, other_input
 from bertkit.tasks.probabilities import softmax
 from bertkit.tasks.reading.choices import read_choices
@@ -43,7 +43,7 @@ class MultipleChoice(OnSentenceVectors):
     """One of C choices."""
 
     name: ClassVar[str] = "multiple-choice"
-    guess_rank: ClassVar[int | None] = 1
+    guess_rank: ClassVar[GuessRank | None] = GuessRank.OWN_COLUMNS
     head: ClassVar[str] = "multiple_choice"
     of_tokens: ClassVar[bool] = False
     example_type: ClassVar[type] = ChoiceQuestion

@@ -17,7 +17,7 @@ import numpy as np
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.later import F
 from bertkit.tasks.answers import AnswerScores
-from bertkit.tasks.example_file import ExampleFile
+from bertkit.tasks.example_file import ExampleFile, GuessRank
 from bertkit.tasks.examples import Question, other_input
 from bertkit.tasks.field_types import Range
 from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
@@ -85,7 +85,7 @@ class QuestionAnswering(TextTask):
     num_candidates: _Number = 20
 
     name: ClassVar[str] = "question-answering"
-    guess_rank: ClassVar[int | None] = 1
+    guess_rank: ClassVar[GuessRank | None] = GuessRank.OWN_COLUMNS
     head: ClassVar[str] = "question_answering"
     of_tokens: ClassVar[bool] = True
     example_type: ClassVar[type] = Question

@@ -15,6 +15,7 @@ import numpy as np
 from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
 from bertkit.later import nn, torch
+from bertkit.tasks.example_file import GuessRank
 from bertkit.tasks.examples import TextExample
 from bertkit.tasks.field_types import AboveZero
 from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
@@ -122,7 +123,7 @@ class Regression(_OneNumber):
     """A real number for each text."""
 
     name: ClassVar[str] = "regression"
-    guess_rank: ClassVar[int | None] = 2
+    guess_rank: ClassVar[GuessRank | None] = GuessRank.LABELS
     label_kind: ClassVar[LabelKind] = "number"
 
     @classmethod

@@ -15,6 +15,7 @@ import numpy as np
 
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.cross_entropy import LabelSetLoss, OneOfClasses, Weighted, balanced_weights, weights_asked_for
+from bertkit.tasks.example_file import GuessRank
 from bertkit.tasks.examples import TextExample
 from bertkit.tasks.field_types import Probabilities
 from bertkit.tasks.probabilities import sigmoid, softmax
@@ -130,7 +131,7 @@ class SequenceClassification(OneOfClasses, _Classification):
     """One label of C for each text."""
 
     name: ClassVar[str] = "sequence-classification"
-    guess_rank: ClassVar[int | None] = 2
+    guess_rank: ClassVar[GuessRank | None] = GuessRank.LABELS
     label_kind: ClassVar[LabelKind] = "class"
     probability_function: ClassVar[str | None] = "softmax"
     best_by: ClassVar[str] = "accuracy"
@@ -199,7 +200,7 @@ class MultiLabelClassification(_Classification):
     thresholds: Probabilities = ()  # minimum probability of each predicted label; (): 0.5  # pyrefly: ignore
 
     name: ClassVar[str] = "multi-label-classification"
-    guess_rank: ClassVar[int | None] = 2
+    guess_rank: ClassVar[GuessRank | None] = GuessRank.LABELS
     label_kind: ClassVar[LabelKind] = "set"
     probability_function: ClassVar[str | None] = "sigmoid"
     best_by: ClassVar[str] = "micro_f1"

@@ -19,7 +19,7 @@ class SiameseClassification(SequenceClassification):
     num_vectors: Literal[0, 1, 2] = 2
 
     name: ClassVar[str] = "siamese-classification"
-    guess_rank: ClassVar[int | None] = None
+    guess_rank = None
     is_siamese: ClassVar[bool] = True
     unit_vectors: ClassVar[bool | None] = None
     peft_type: ClassVar[str | None] = None

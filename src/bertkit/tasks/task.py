@@ -12,7 +12,7 @@ import numpy as np
 
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.tasks.example_file import ExampleFile, labeled_file
+from bertkit.tasks.example_file import ExampleFile, GuessRank, labeled_file
 from bertkit.tasks.examples import Sequences, encode_sequences
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.field_types import check_field_types
@@ -48,7 +48,7 @@ class RowTask(ABC):
     files: ClassVar[str] = "Examples with labels: csv, tsv, jsonl or parquet."  # help on its files
     models: ClassVar[str] = "The model to start from: a folder, a hub name, or the import name of an installed package."
     first_model: ClassVar[str | None] = None  # to start from, unless one is given; None: a sentence encoder
-    guess_rank: ClassVar[int | None] = None  # of a guess by its files: 1 own columns, 2 labels, 3 texts; None: never
+    guess_rank: ClassVar[GuessRank | None] = None  # None: never guessed by a file
     about: ClassVar[str] = ""  # help on its training: the result, and where defaults come from
 
     @classmethod

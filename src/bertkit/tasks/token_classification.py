@@ -18,7 +18,7 @@ import numpy as np
 from bertkit.batch import IGNORED, LabeledEncodings
 from bertkit.errors import DataError
 from bertkit.tasks.cross_entropy import OneOfClasses, balanced_weights, weights_asked_for
-from bertkit.tasks.example_file import ExampleFile
+from bertkit.tasks.example_file import ExampleFile, GuessRank
 from bertkit.tasks.examples import TaggedText
 from bertkit.tasks.extraction import Extraction
 from bertkit.tasks.judged import JudgedTask
@@ -81,7 +81,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
     words: Words = "punctuation"  # rule for splitting texts into words
 
     name: ClassVar[str] = "token-classification"
-    guess_rank: ClassVar[int | None] = 2
+    guess_rank: ClassVar[GuessRank | None] = GuessRank.LABELS
     head: ClassVar[str] = "token_classification"
     of_tokens: ClassVar[bool] = True
     example_type: ClassVar[type] = TaggedText

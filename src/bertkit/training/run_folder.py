@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ def naming_full_disk(folder: Path) -> Iterator[None]:
         if error.errno not in FULL_DISK:
             raise
         raise TrainingError(
-            f"the run {folder} cannot be written ({error.strerror}): make room on its disk, and resume the run"
+            f"the run {folder} cannot be written ({os.strerror(error.errno)}): make room on its disk, and resume it"
         ) from error
 
 

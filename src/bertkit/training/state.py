@@ -67,11 +67,10 @@ def save_state(
             save_file(tensors, str(temporary / "optimizer.safetensors"))
             write_json(temporary / STATE, asdict(state))
     except (OSError, SafetensorError) as error:
-        errors = (error, error.__cause__)
-        reason = next((one.strerror for one in errors if isinstance(one, OSError) and one.strerror), error)
+        reason = getattr(error, "strerror", None) or error
         raise TrainingError(
-            f"the checkpoint {folder} cannot be written ({reason}); earlier checkpoints are intact. "
-            "Make room on its disk, and resume the run"
+            f"the checkpoint {folder} cannot be written ({reason}); earlier checkpoints are intact: resume the run "
+            "when it can be"
         ) from error
 
 

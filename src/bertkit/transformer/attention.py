@@ -20,6 +20,7 @@ from bertkit.transformer.kernels import (
     joined,
     norm_heads,
     recorded_cross_attention,
+    repeated_heads,
     self_attention,
 )
 from bertkit.transformer.layer_config import DisentangledPositions, LayerConfig, RotaryPositions
@@ -76,7 +77,8 @@ class SelfAttention(nn.Module):
         if isinstance(bias, RelativePositions):
             bias = bias._replace(rows=dropout(bias.rows, self.position_dropout))
         bias = self.for_layer(bias)
-        inputs = self.config.as_thirds(apply_linear(hidden_states, *self.inputs()), -1)  # (T, 3 H K)
+        inputs = self.config.as_parts(apply_linear(hidden_states, *self.inputs()), -1)
+        inputs = repeated_heads(inputs, self.num_heads, self.config.head_dim)  # (T, 3 H K)
         if self.config.has_head_norms:
             inputs = norm_heads(inputs, self.query_norm, self.key_norm, self.num_heads)
         dropout_prob = self.dropout_prob if self.training else 0.0

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.later import Tensor, torch
+from bertkit.later import torch
 from bertkit.transformer.config_checks import check_activations, check_integers, check_one_of
 from bertkit.transformer.window import Window
 
@@ -120,25 +120,13 @@ class LayerConfig:
     def _has_neighboring_pairs(self) -> bool:
         return isinstance(self.positions, RotaryPositions) and self.positions.has_neighboring_pairs
 
-    def as_thirds(self, inputs: Tensor, dim: int) -> Tensor:
-        """Queries, keys and values of all heads, a third each, as attention in training reads them: key/value heads are
-        repeated, one for each query head.
+    def as_parts(self, inputs: Any, dim: int) -> Any:
+        """Queries, keys and values as attention reads them: all queries, all keys, all values, of `input_widths`.
+        Columns i and i + K / 2 of a head are a pair in rotation.
 
         Args:
-            inputs: along ``dim`` the outputs of the layers of queries, keys and values.
+            inputs: a tensor or an array, along ``dim`` the outputs of the layers of queries, keys and values.
         """
-        inputs = self.as_parts(inputs, dim)
-        repeats = self.num_attention_heads // self.num_key_value_heads
-        if repeats == 1:
-            return inputs
-        heads = dim if dim >= 0 else dim - 1
-        query, *others = inputs.split(self.input_widths, dim)
-        others = [part.unflatten(dim, (-1, self.head_dim)).repeat_interleave(repeats, heads) for part in others]
-        return torch.cat([query, *(part.flatten(heads, heads + 1) for part in others)], dim)
-
-    def as_parts(self, inputs: Any, dim: int) -> Any:
-        """The same without repeats, as attention in inference reads them, of tensors or arrays: all queries, all keys,
-        all values, of `input_widths`. Columns i and i + K / 2 of a head are a pair in rotation."""
         if self.has_inputs_by_head:
             inputs = _exchanged(inputs, dim, self.num_attention_heads, 3, self.head_dim)
         if self._has_neighboring_pairs:

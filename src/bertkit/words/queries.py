@@ -114,7 +114,8 @@ def nearest_to(encoder: StaticEncoder, vector: np.ndarray, k: int, without: Sequ
 
 
 def best_rows(encoder: StaticEncoder, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """(Q, k) cosines and rows of the vectors nearest to (Q, D) queries, best first; fewer if there are fewer.
+    """(Q, k) cosines and rows of the vectors nearest to (Q, D) queries, best first; fewer if there are
+    fewer that are not zero.
 
     The vectors are read in parts, so that they may be larger than memory.
     """
@@ -123,7 +124,10 @@ def best_rows(encoder: StaticEncoder, queries: np.ndarray, k: int) -> tuple[np.n
     scores, rows = np.empty((len(asked), 0), np.float32), np.empty((len(asked), 0), np.int64)
     for first in range(0, len(known), _ROWS_AT_A_TIME):
         part = known[first : first + _ROWS_AT_A_TIME]
-        near, ids = top_k(asked, unit(encoder.vectors[part]), k)
+        vectors = np.asarray(encoder.vectors[part])
+        have_cosines = vectors.any(axis=1)
+        part = part[have_cosines]
+        near, ids = top_k(asked, unit(vectors[have_cosines]), k)
         scores, rows = np.concatenate([scores, near], axis=1), np.concatenate([rows, part[ids]], axis=1)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         scores, rows = np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)

@@ -15,6 +15,7 @@ import numpy as np
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.later import F, torch
+from bertkit.tasks.example_file import GuessRank
 from bertkit.tasks.examples import NEGATIVE, QUERY, Sequences, TextSet
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.field_types import Widths
@@ -51,7 +52,7 @@ class Similarity(OfTextSets):
     guide: str = ""  # name of the model that detects false negatives
 
     name: ClassVar[str] = "similarity"
-    guess_rank: ClassVar[int | None] = 3
+    guess_rank: ClassVar[GuessRank | None] = GuessRank.TEXTS
     head: ClassVar[str] = ""
     files: ClassVar[str] = (
         "Texts that belong together, or pairs with scores: csv, tsv, jsonl, parquet or txt. Several files are separate "

@@ -1,6 +1,6 @@
 """Kernels and their dispatch: one signature each, tested for equality with a plain reference."""
 
-from bertkit.transformer.kernels.attention import norm_heads, recorded_cross_attention
+from bertkit.transformer.kernels.attention import norm_heads, recorded_cross_attention, repeated_heads
 from bertkit.transformer.kernels.inference import inference_kernels
 from bertkit.transformer.kernels.steps import (
     activate,
@@ -41,6 +41,7 @@ __all__ = [
     "project",
     "recomputed",
     "recorded_cross_attention",
+    "repeated_heads",
     "self_attention",
     "training_kernels",
 ]
