@@ -29,11 +29,7 @@ class Tables(LexicalIndex):
     """
 
     def __init__(
-        self,
-        folder: str | Path,
-        sparse: SparseIndex | None = None,
-        device: str = "auto",
-        language: str | None = None,
+        self, folder: str | Path, sparse: SparseIndex | None = None, device: str = "auto", language: str | None = None
     ) -> None:
         super().__init__(folder, language)
         self._sparse, self._device, self._is_known = sparse, device, sparse is not None
