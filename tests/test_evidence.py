@@ -39,7 +39,7 @@ from bertkit.evidence.intervals import (
 from bertkit.evidence.label_errors import confident_labels, label_errors_of
 from bertkit.evidence.leakage import shared_words
 from bertkit.evidence.outcomes import Outcomes, excerpt
-from bertkit.evidence.scores import measured_difference, measured_scores
+from bertkit.evidence.scores import measured_scores
 from bertkit.evidence.thresholds import thresholds_of
 from bertkit.finetuning import simple_baselines
 from bertkit.pages import format_number
@@ -246,10 +246,10 @@ def test_intervals_of_answers_and_choices():
         measured = measured_scores(task, examples, ours)
         assert {name: score.value for name, score in measured.items()} == pytest.approx(of_models[0])
         assert all(score.low < score.value < score.high for score in measured.values())
-        gained = measured_difference(task, examples, ours, others, other_task)
+        gained = measured_scores(task, examples, ours, others, other_task)
         expected = {name: value - of_models[1][name] for name, value in of_models[0].items()}
         assert {name: score.value for name, score in gained.items()} == pytest.approx(expected)
-        assert measured_difference(task, examples, ours, ours)[task.best_by] == Measured(0.0, 0.0, 0.0)
+        assert measured_scores(task, examples, ours, ours)[task.best_by] == Measured(0.0, 0.0, 0.0)
 
 
 def test_intervals_of_each_label():

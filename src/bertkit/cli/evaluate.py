@@ -1,24 +1,21 @@
 """bertkit evaluate [retrieval | similarity | grammar]"""
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping
 from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from bertkit.cli.models import EXACT, Compute, open_trained
+from bertkit.cli.models import EXACT, Compute, change_trained, open_model
 from bertkit.cli.output import Columns, ModelName, SkipBad, Values, emit, note
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import whole_file
 from bertkit.locate import locate
 
 if TYPE_CHECKING:
-    from bertkit.evidence import Evidence
-    from bertkit.model import Model
+    from bertkit.evidence import Measured
 
 
 command = App(name="evaluate")
@@ -86,38 +83,9 @@ def examples(
         locate(other)
     if report is not None:
         checked_report(report, data)
-    title = f"{folder.name} on {data.name}"
-    opened = open_trained(model, compute, no_answer_threshold, words, label_names, are_of_data=True)
-    how = {"class_names": label_names, "snap_spans": snap_spans}
-    done = _evaluate_task(opened, how, data, columns, skip_bad, report, train, title, card, seeds or [])
-    if card:
-        _add_to_card(folder / "README.md", data, done)
+    opened = open_model(model, compute)
+    change_trained(opened, no_answer_threshold, words, label_names, are_of_data=True)
 
-
-@dataclass(frozen=True)
-class _Evaluation:
-    """The results of an evaluation."""
-
-    task: str
-    num_examples: int
-    num_set_aside: int
-    metrics: dict[str, float]
-    evidence: "Evidence | None"  # if requested
-
-
-def _evaluate_task(
-    model: "Model",
-    how: dict[str, Any],
-    data: Path,
-    columns: list[str] | None,
-    skip_bad: bool,
-    report: Path | None,
-    train: Path | None,
-    title: str,
-    card: bool,
-    seeds: list[str],
-) -> _Evaluation:
-    """Print the metrics, and write the requested report."""
     from bertkit.cli.labeled_files import bad_rows_of, columns_of, note_cut, note_reading, note_skipped
     from bertkit.evidence import gather_evidence
     from bertkit.inference import InferenceReport
@@ -126,26 +94,26 @@ def _evaluate_task(
     from bertkit.tasks import JudgedTask
     from bertkit.tasks.example_file import labeled_file
 
-    task, counts = model.trained.task, InferenceReport()
-    file = partial(labeled_file, task, columns=columns_of(columns), **how)
+    task, counts = opened.trained.task, InferenceReport()
+    how = {"class_names": label_names, "snap_spans": snap_spans, "columns": columns_of(columns)}
     skipped: dict[Path, list[Any]] = {}
 
     def rows_of(path: Path) -> Iterator[Any]:
         bad_rows, too_long = bad_rows_of(skip_bad), []
-        examples = task.read(file(path, bad_rows=bad_rows))
-        yield from fitting(task, model.tokenizer, model.trained.layout, examples, too_long) if skip_bad else examples
+        examples = task.read(labeled_file(task, path, bad_rows=bad_rows, **how))
+        yield from fitting(task, opened.tokenizer, opened.trained.layout, examples, too_long) if skip_bad else examples
         note_reading(bad_rows)
         skipped[path] = [*bad_rows.rows, *too_long]
 
     evidence = None
     others = train is not None or seeds  # refused for tasks without evidence
     if report is None and not others and not (card and isinstance(task, JudgedTask)):
-        metrics = model.evaluate(rows_of(data), report=counts)
+        metrics = opened.evaluate(rows_of(data), report=counts)
     else:
         rows, training_rows = list(rows_of(data)), None if train is None else list(rows_of(train))
-        evidence = gather_evidence(model, rows, training_rows, seeds=seeds)
+        evidence = gather_evidence(opened, rows, training_rows, seeds=seeds or ())
         if report is not None:
-            write_evidence_report(evidence, report, title=title)
+            write_evidence_report(evidence, report, title=f"{folder.name} on {data.name}")
         metrics, lengths = {name: score.value for name, score in evidence.scores.items()}, evidence.lengths
         counts = InferenceReport(
             evidence.num_examples, num_texts_cut=lengths.num_cut, num_tokens_cut=lengths.num_tokens_cut
@@ -160,28 +128,25 @@ def _evaluate_task(
                 note(sentence)
     if "unanswerable_accuracy" in metrics and "best_f1_threshold" not in metrics:
         note("some questions have no answer, but this model always predicts one: try --no-answer-threshold 0")
-    done = _Evaluation(task.name, counts.num_texts, len(skipped[data]), metrics, evidence)
-    _print(done)
-    return done
+    num_skipped = len(skipped[data])
+    facts = {"task": task.name, "num_examples": counts.num_texts, "rows_skipped": num_skipped}
+    _print(facts, metrics, {} if evidence is None else evidence.scores)
+    if card:
+        from bertkit.reports.model_card import scores_section, with_section
+
+        heading, body = scores_section(data, counts.num_texts, num_skipped, metrics, evidence)
+        file = folder / "README.md"
+        text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+        with whole_file(file) as temporary:
+            temporary.write_text(with_section(text, heading, body), encoding="utf-8", newline="\n")
+        note(f"{file}: {heading}")
 
 
-def _print(done: _Evaluation) -> None:
-    measured = {} if done.evidence is None else done.evidence.scores
+def _print(facts: dict[str, Any], metrics: Mapping[str, float], measured: "Mapping[str, Measured]") -> None:
     if sys.stdout.isatty():
-        note(f"{done.task}: {done.num_examples} examples")
+        note(f"{facts['task']}: {facts['num_examples']} examples")
         intervals = {name: {"low": results.low, "high": results.high} for name, results in measured.items()}
-        emit({"metric": name, "value": value, **intervals.get(name, {})} for name, value in done.metrics.items())
+        emit({"metric": name, "value": value, **intervals.get(name, {})} for name, value in metrics.items())
         return
-    row: dict[str, Any] = {"task": done.task, "num_examples": done.num_examples, "rows_skipped": done.num_set_aside}
     intervals = {name: [results.low, results.high] for name, results in measured.items()}
-    emit([row | done.metrics | ({"intervals": intervals} if intervals else {})])
-
-
-def _add_to_card(card: Path, data: Path, done: _Evaluation) -> None:
-    from bertkit.reports.model_card import scores_section, with_section
-
-    heading, body = scores_section(data, done.num_examples, done.num_set_aside, done.metrics, done.evidence)
-    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    with whole_file(card) as temporary:
-        temporary.write_text(with_section(text, heading, body), encoding="utf-8", newline="\n")
-    note(f"{card}: {heading}")
+    emit([{**facts, **metrics, **({"intervals": intervals} if intervals else {})}])

@@ -1,18 +1,14 @@
 """bertkit fill"""
 
+from dataclasses import asdict
+
 from bertkit.cli.models import EXACT, Compute, open_model, pretrained_name
 from bertkit.cli.output import emit
 from bertkit.tokenizer.layout import OnLong
 
 
 def command(
-    text: str,
-    /,
-    *,
-    model: str | None = None,
-    top_k: int = 5,
-    on_long: OnLong = "error",
-    compute: Compute = EXACT,
+    text: str, /, *, model: str | None = None, top_k: int = 5, on_long: OnLong = "error", compute: Compute = EXACT
 ) -> None:
     """Predict the token at each [MASK] of a text.
 
@@ -29,13 +25,4 @@ def command(
         Policy for texts longer than the model's limit.
     """
     filled = open_model(pretrained_name(model), compute).fill_mask(text, top_k=top_k, on_long=on_long)
-    emit(
-        {
-            "offsets": list(mask.offsets),
-            "token": candidate.token,
-            "token_id": candidate.token_id,
-            "score": candidate.score,
-        }
-        for mask in filled
-        for candidate in mask.candidates
-    )
+    emit({"offsets": list(mask.offsets), **asdict(candidate)} for mask in filled for candidate in mask.candidates)

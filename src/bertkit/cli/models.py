@@ -152,21 +152,6 @@ def embed_texts(source: str, column: str | None, model: str, compute: Compute) -
     return texts, vectors
 
 
-def open_trained(
-    model: str,
-    compute: Compute,
-    no_answer_threshold: float | None = None,
-    words: str | None = None,
-    label_names: Sequence[str] | None = None,
-    *,
-    are_of_data: bool = False,
-) -> "Model":
-    """Load a fine-tuned model, with the settings of `change_trained`."""
-    opened = open_model(model, compute)
-    change_trained(opened, no_answer_threshold, words, label_names, are_of_data=are_of_data)
-    return opened
-
-
 def change_trained(
     opened: "Model",
     no_answer_threshold: float | None = None,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bertkit.cli.models import EXACT, Compute, open_trained
+from bertkit.cli.models import EXACT, Compute, change_trained, open_model
 from bertkit.cli.output import InputFile, OutPath, SkipBad, Values, emit, note
 from bertkit.files.json_files import json_value, write_json_lines
 from bertkit.files.whole_files import check_writable
@@ -56,7 +56,8 @@ def command(
 
     if out is not None:
         check_writable(out, input, endings=(".jsonl",))
-    opened = open_trained(model, compute, no_answer_threshold, words, label_names)
+    opened = open_model(model, compute)
+    change_trained(opened, no_answer_threshold, words, label_names)
     report, bad_rows = InferenceReport(), bad_rows_of(skip_bad)
     task = opened.trained.task
     examples = task.read(ExampleFile(input, False, columns_of(columns), bad_rows=bad_rows))

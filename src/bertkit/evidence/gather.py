@@ -15,8 +15,8 @@ from bertkit.evidence.intervals import (
     Interval,
     Measured,
     bootstrap_f1,
-    bootstrap_interval,
     bootstrap_scores,
+    measured_mean,
 )
 from bertkit.evidence.label_errors import LabelErrors, label_errors_of
 from bertkit.evidence.leakage import Leakage, leakage_of
@@ -127,6 +127,7 @@ def gather_evidence(
     metric: str = task.best_by
     scores = bootstrap_scores(scoring, outcomes.rows)
     layout, words = model.trained.layout, outcomes.was_read
+    losses, has_loss = outcomes.losses, outcomes.probabilities is not None  # not of words and numbers
     if not train:
         why = "needs the examples that the model was trained on" + ("" if train is None else ": none given")
         missing |= {"leakage": why, "baseline": why}
@@ -138,7 +139,7 @@ def gather_evidence(
         num_words=None if words is None else len(words),
         num_unread_words=None if words is None else int((~words).sum()),
         num_resamples=NUM_SCORE_RESAMPLES,
-        scores=scores | _loss(outcomes),
+        scores=scores | ({"loss": measured_mean(losses)} if has_loss and losses is not None else {}),
         labels=_labels(scoring, outcomes.rows),
         confusions=_confusions(outcomes),
         thresholds=thresholds_of(outcomes),
@@ -160,13 +161,6 @@ def _baseline(outcomes: Outcomes, train: Any, metric: str, missing: dict[str, st
     except DependencyError as error:
         missing["baseline"] = str(error)
         return None
-
-
-def _loss(outcomes: Outcomes) -> dict[str, Measured]:
-    """Mean negative log-likelihood of labels; empty for words and numbers."""
-    if outcomes.probabilities is None or outcomes.losses is None:
-        return {}
-    return {"loss": Measured(float(outcomes.losses.mean()), *bootstrap_interval(outcomes.losses))}
 
 
 def _labels(scoring: Scoring, rows: np.ndarray) -> list[LabelRow]:

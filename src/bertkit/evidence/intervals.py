@@ -71,20 +71,23 @@ def bootstrap_interval(values: Sequence[float] | np.ndarray, seed: int = 0) -> I
     return float(low), float(high)
 
 
-def bootstrap_scores(scoring: Scoring, rows: np.ndarray, seed: int = 0) -> dict[str, Measured]:
+def measured_mean(values: np.ndarray) -> Measured:
+    """The mean of (n,) values of examples, with its `bootstrap_interval`."""
+    return Measured(float(values.mean()), *bootstrap_interval(values))
+
+
+def bootstrap_scores(scoring: Scoring, rows: np.ndarray) -> dict[str, Measured]:
     """Percentile bootstrap of scores, with NUM_SCORE_RESAMPLES resamples of the examples.
 
     Args:
         rows: (N, K) rows of the examples, from ``scoring``.
     """
     different, times = _different(rows)
-    draws = [scoring.results(different, weights) for weights in _weights(times, seed)]
+    draws = [scoring.results(different, weights) for weights in _weights(times)]
     return _measured(scoring.results(different, times[None]), draws)
 
 
-def bootstrap_difference(
-    scoring: Scoring, rows: np.ndarray, other_rows: np.ndarray, seed: int = 0
-) -> dict[str, Measured]:
+def bootstrap_difference(scoring: Scoring, rows: np.ndarray, other_rows: np.ndarray) -> dict[str, Measured]:
     """Paired bootstrap of the scores of one model minus those of another on the same examples, with the same resamples
     for both: the interval of a real difference excludes 0."""
     both, times = _different(np.concatenate([rows, other_rows], axis=1))
@@ -93,14 +96,14 @@ def bootstrap_difference(
         first, second = (scoring.results(part, weights) for part in np.split(both, 2, axis=1))
         return {name: first[name] - second[name] for name in first}
 
-    return _measured(difference(times[None]), [difference(weights) for weights in _weights(times, seed)])
+    return _measured(difference(times[None]), [difference(weights) for weights in _weights(times)])
 
 
-def bootstrap_f1(scoring: Scoring, rows: np.ndarray, seed: int = 0) -> np.ndarray:
+def bootstrap_f1(scoring: Scoring, rows: np.ndarray) -> np.ndarray:
     """(2, C) lower and upper bound of the F1 of each label."""
     different, times = _different(rows)
     draws = []
-    for weights in _weights(times, seed):
+    for weights in _weights(times):
         correct, true, predicted = scoring.counts(different, weights)
         draws.append(2 * correct / np.maximum(true + predicted, 1))
     return np.percentile(np.concatenate(draws), _ENDS, axis=0)
@@ -112,13 +115,13 @@ def _different(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return different, times.astype(np.float64)
 
 
-def _weights(times: np.ndarray, seed: int) -> Iterator[np.ndarray]:
+def _weights(times: np.ndarray) -> Iterator[np.ndarray]:
     """(R, G) float64 count of each row in samples of the original size.
 
     Counts are drawn from a multinomial distribution, whose cost grows with the number of distinct rows; if most rows
     are distinct, drawing indices is faster.
     """
-    random, number, num_rows = np.random.default_rng(seed), int(times.sum()), len(times)
+    random, number, num_rows = np.random.default_rng(0), int(times.sum()), len(times)
     row_of = np.repeat(np.arange(num_rows), times.astype(np.int64))
     for size in _portions(NUM_SCORE_RESAMPLES, num_rows):
         if _MANY_ALIKE * num_rows < number:

@@ -70,16 +70,13 @@ def label_errors_of(outcomes: Outcomes) -> LabelErrors:
         columns = [
             np.stack([1 - probabilities[:, label], probabilities[:, label]], axis=1) for label in range(len(names))
         ]
-        likely_labels = [confident_labels(*part) for part in zip(columns, targets.T.astype(np.int64), strict=True)]
-        margins = [
-            _margins(*part) for part in zip(columns, targets.T.astype(np.int64), likely_labels, strict=True)
-        ]  # for each label
-        order = _likeliest(np.concatenate(margins))
+        decided = zip(columns, targets.T.astype(np.int64), strict=True)  # of each label
+        order = _likeliest(np.concatenate([_margins(*part, confident_labels(*part)) for part in decided]))
         shown = []
         for label, number in zip(*np.divmod(order[:NUM_SHOWN], len(targets)), strict=True):
             has = int(targets[number, label])
             known = columns[label][number]
-            given, likely = (f"{'' if decided else 'not '}{names[label]}" for decided in (has, 1 - has))
+            given, likely = (f"{'' if with_it else 'not '}{names[label]}" for with_it in (has, 1 - has))
             shown.append(_error(outcomes, int(number), given, likely, known[has], known[1 - has]))
         return LabelErrors(targets.size, len(order), shown)
     read = np.arange(len(targets)) if outcomes.was_read is None else np.flatnonzero(outcomes.was_read)

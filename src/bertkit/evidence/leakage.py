@@ -56,13 +56,7 @@ class Leakage:
     shown: list[LeakedText]  # near ones first, the most similar first, then exact ones
 
 
-def leakage_of(
-    model: Model,
-    outcomes: Outcomes,
-    train: Sequence[Any],
-    *,
-    progress: bool | None = None,
-) -> Leakage:
+def leakage_of(model: Model, outcomes: Outcomes, train: Sequence[Any], *, progress: bool | None = None) -> Leakage:
     """Search for every test example in the training data.
 
     Args:

@@ -88,12 +88,7 @@ def _row(
 
 
 def score_minimal_pairs(
-    model: Model,
-    suite: Sequence[Paradigm],
-    *,
-    method: Method = "plain",
-    seed: int = 0,
-    progress: bool | None = None,
+    model: Model, suite: Sequence[Paradigm], *, method: Method = "plain", seed: int = 0, progress: bool | None = None
 ) -> SuiteScore:
     """Compare the pseudo-log-likelihoods of the sentences of each pair (Salazar et al. 2020, section 4).
 

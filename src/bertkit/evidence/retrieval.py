@@ -10,7 +10,7 @@ import numpy as np
 
 from bertkit.errors import DataError
 from bertkit.evidence.collections import Collection
-from bertkit.evidence.intervals import Measured, bootstrap_interval
+from bertkit.evidence.intervals import Measured, measured_mean
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model, check_model
 from bertkit.neighbors import Corpus
@@ -80,7 +80,7 @@ def retrieval_scores(
 
 def measured_retrieval(scores: Mapping[str, np.ndarray]) -> dict[str, Measured]:
     """Means over queries with 95 % bootstrap intervals; also for score differences of two models."""
-    return {name: Measured(float(values.mean()), *bootstrap_interval(values)) for name, values in scores.items()}
+    return {name: measured_mean(values) for name, values in scores.items()}
 
 
 def check_ids(collection: Collection) -> None:

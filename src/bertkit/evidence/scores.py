@@ -5,48 +5,39 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.evidence.intervals import Measured, bootstrap_difference, bootstrap_interval, bootstrap_scores
+from bertkit.evidence.intervals import Measured, bootstrap_difference, bootstrap_scores, measured_mean
 from bertkit.evidence.pair_scores import measured_pairs
 from bertkit.tasks import JudgedTask, TextTask
 from bertkit.tasks.scorer import RowScorer
 from bertkit.tasks.text_sets import OfTextSets
 
 
-def measured_scores(task: TextTask, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Measured]:
+def measured_scores(
+    task: TextTask, examples: Sequence[Any], predictions: Sequence[Any], minus: Sequence[Any] | None = None,
+    other_task: TextTask | None = None,
+) -> dict[str, Measured]:  # fmt: skip
     """Scores by name, as in `Model.evaluate`; empty if the task's scores have no intervals.
 
     Args:
         examples: labeled examples, at least one.
         predictions: their predictions, from `Model.predict`.
+        minus: other predictions for them, whose scores are subtracted.
+        other_task: the task that made the others, if its thresholds differ.
 
     Raises:
         DataError: a label that is missing or unknown to the task.
     """
-    return measured_difference(task, examples, predictions)
-
-
-def measured_difference(
-    task: TextTask, examples: Sequence[Any], predictions: Sequence[Any], others: Sequence[Any] | None = None,
-    other_task: TextTask | None = None,
-) -> dict[str, Measured]:  # fmt: skip
-    """Scores of predictions minus those of others for the same examples, by name; see `measured_scores`.
-
-    Args:
-        others: None: nothing is subtracted.
-        other_task: the task that made the others, if its thresholds differ.
-    """
     if isinstance(task, JudgedTask):
         rows = _rows(task, examples, predictions)
-        if others is None:
+        if minus is None:
             return bootstrap_scores(task.scoring, rows)
-        return bootstrap_difference(task.scoring, rows, _rows(task, examples, others))
+        return bootstrap_difference(task.scoring, rows, _rows(task, examples, minus))
     if values := _values(task, examples, predictions):
-        minus = {} if others is None else _values(other_task or task, examples, others)
-        return {name: _mean(row - minus[name] if minus else row) for name, row in values.items()}
+        others = {} if minus is None else _values(other_task or task, examples, minus)
+        return {name: measured_mean(row - others[name] if others else row) for name, row in values.items()}
     if not isinstance(task, OfTextSets) or len({row.score for row in examples}) == 1:
         return {}
-    scores_of_others = None if others is None else _scores_of(task, others)
-    return measured_pairs(examples, _scores_of(task, predictions), scores_of_others)
+    return measured_pairs(examples, _scores_of(task, predictions), None if minus is None else _scores_of(task, minus))
 
 
 def _rows(task: JudgedTask, examples: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:
@@ -61,10 +52,6 @@ def _values(task: TextTask, examples: Sequence[Any], predictions: Sequence[Any])
         return {}
     scorer.add(examples, predictions)
     return {name: np.array(values) for name, values in scorer.values().items() if values}
-
-
-def _mean(values: np.ndarray) -> Measured:
-    return Measured(float(values.mean()), *bootstrap_interval(values))
 
 
 def _scores_of(task: OfTextSets, predictions: Sequence[Any]) -> np.ndarray:

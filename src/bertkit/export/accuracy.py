@@ -13,7 +13,7 @@ from bertkit import inference
 from bertkit.batch import collate, length_sorted_batches
 from bertkit.errors import UsageError
 from bertkit.evidence.pair_scores import cosines_of_pairs, measured_pairs, scores_of_pairs
-from bertkit.evidence.scores import measured_difference, measured_scores
+from bertkit.evidence.scores import measured_scores
 from bertkit.export.comparison import pad_token_id, padded
 from bertkit.export.runtimes import Runtime
 from bertkit.heads import OUTPUT_ACTIVATIONS
@@ -87,7 +87,7 @@ def accuracy_of(
         examples = [task.labeled_example(example) for example in examples]
         ours = model.predict(examples, report=InferenceReport())
         theirs = inference.predict(runner, task, examples, trained.layout, InferenceReport())
-        measured, lost = measured_scores(task, examples, ours), measured_difference(task, examples, ours, theirs)
+        measured, lost = measured_scores(task, examples, ours), measured_scores(task, examples, ours, theirs)
     value, loss = measured[metric].value, lost[metric]
     return Accuracy(metric, len(examples), value, value - loss.value, loss.value, loss.low, loss.high)
 

@@ -16,7 +16,6 @@ class Runtime(Protocol):
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name, for (B, L) int64 inputs by name."""
-        ...
 
 
 class _OnnxRuntime:

@@ -35,21 +35,17 @@ class Scorer(Protocol):
 
     def words(self, words: Rows) -> list[Rows]:
         """(W, D) words to what their scores need, each with W rows."""
-        ...
 
     def labels(self, labels: Rows) -> list[Rows]:
         """(C, D) labels to what their scores need, each with C rows."""
-        ...
 
     def shared_labels(self, labels: Rows) -> list[Any]:
         """The same for labels that are those of all texts, to be used whole."""
-        ...
 
     def spans(
         self, words: Sequence[Rows], labels: Sequence[Any], parts: Sequence[Part], threshold: float
     ) -> list[Candidates]:
         """The spans of each sequence of a batch above the threshold; words and labels are those of the sequence."""
-        ...
 
 
 class SpanScorer:

@@ -191,7 +191,6 @@ class WindowedExtractor(ABC, Generic[Plan]):
         Args:
             options: ``nested``: entities inside others, too; ``together``: no entity overlaps one of another label.
         """
-        ...
 
 
 def check_threshold(threshold: float) -> None:

@@ -10,7 +10,7 @@ from bertkit.batch import LabeledEncodings
 from bertkit.checkpoint.own_record import read_record, write_record
 from bertkit.checkpoint.trained_task import task_json
 from bertkit.evidence import Measured
-from bertkit.evidence.scores import measured_difference
+from bertkit.evidence.scores import measured_scores
 from bertkit.finetuning.baselines import FROZEN
 from bertkit.finetuning.fitted_head import FittedHead, refit_head
 from bertkit.finetuning.network import what_head_reads
@@ -64,7 +64,7 @@ def set_thresholds(folder: Path, held_out: Sequence[Any], predictions: Sequence[
 def gain_of(judged: Judged, other: Judged, dev: Sequence[Any], metric: str) -> Measured | None:
     """Gain of a model over another on the same examples in one metric, with its 95 % confidence interval; None for a
     task or a metric without intervals, or if it is not a number."""
-    measured = measured_difference(judged.task, dev, judged.predictions, other.predictions, other.task).get(metric)
+    measured = measured_scores(judged.task, dev, judged.predictions, other.predictions, other.task).get(metric)
     if measured is None or math.isnan(measured.value):
         return None
     if metric_of(metric).higher_is_better:

@@ -26,7 +26,6 @@ class Decoding(Protocol):
 
     def start(self, prompts: Sequence[np.ndarray]) -> Tensor:
         """(R, V) logits of the token after each prompt, whose ids are (n,) int64 with n of at least 1."""
-        ...
 
     def step(self, tokens: np.ndarray, parents: np.ndarray) -> Tensor:
         """(R, V) logits after one more token of each row.
@@ -35,7 +34,6 @@ class Decoding(Protocol):
             tokens: (R,) int64.
             parents: (R,) int64, the row of the previous call that each row continues; others are dropped.
         """
-        ...
 
 
 @dataclass

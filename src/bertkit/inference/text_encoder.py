@@ -18,29 +18,23 @@ class TextEncoder(Protocol):
     @property
     def sentence_settings(self) -> SentenceSettings:
         """Pooling, normalization and prompts."""
-        ...
 
     @property
     def precision(self) -> str:
         """Precision of inference, as in `load`."""
-        ...
 
     @property
     def precision_reason(self) -> str:
         """Reason for a precision that was chosen by measurement, in one line; else empty."""
-        ...
 
     @property
     def device(self) -> torch.device:
         """Device of inference."""
-        ...
 
     def embed(self, texts: str | Iterable[str], *, report: InferenceReport | None = None, **options: Any) -> np.ndarray:
         """Texts to vectors; ``options`` are the fields of `EmbedOptions`."""
-        ...
 
     def embed_stream(
         self, texts: Iterable[str], *, report: InferenceReport, **options: Any
     ) -> Iterator[tuple[list[str], np.ndarray]]:
         """`embed` in bounded memory."""
-        ...

@@ -61,7 +61,7 @@ class AttentionView(View):
         Raises:
             UsageError: a layer that was not traced, or a head or a text that does not exist.
         """
-        traced = self.trace
+        traced, tokens = self.trace, self.trace.tokens
         if layer not in traced.layers:
             raise UsageError(f"layer {layer}: expected one of the traced layers, {', '.join(map(str, traced.layers))}")
         for name, side in (("source", source), ("target", target)):
@@ -92,13 +92,9 @@ class AttentionView(View):
         columns = np.array([of_side[target](group) for group in groups], np.bool_)
         merged = merged.reshape(len(groups), len(groups))
         return Shown(
-            ["".join(self._piece(index, number > 0) for number, index in enumerate(group)) for group in groups],
+            [tokens[first] + "".join(tokens[index].removeprefix("##") for index in rest) for first, *rest in groups],
             np.where(rows[:, None] & columns, merged, np.nan),
         )
-
-    def _piece(self, index: int, is_inner: bool) -> str:
-        token = self.trace.tokens[index]
-        return token.removeprefix("##") if is_inner else token
 
     def numbers(self) -> dict[str, Any]:
         traced = self.trace

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertkit.errors import UsageError, check_several, checked_count
-from bertkit.inspection.contextual import cosines, first_occurrence, word_spans, word_vectors
+from bertkit.inspection.contextual import cosines, drawn_words, first_occurrence, spans_by_text, word_vectors
 from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatter_program
 from bertkit.inspection.view import View
 from bertkit.model import Model, check_model
@@ -39,9 +39,6 @@ class ContextsView(View):
     same_sense: np.ndarray | None  # (S,) share of occurrences whose nearest neighbor has their sense
     explained: np.ndarray  # (S, n) shares of variance of the principal components
     points: np.ndarray  # (S, n, 2)
-
-    def numbers(self) -> dict[str, Any]:
-        return dict(vars(self))
 
     def rows(self) -> list[dict[str, Any]]:
         columns = {"same_word": self.self_similarity, "different_words": self.anisotropy}
@@ -130,17 +127,10 @@ def inspect_contexts(
         raise UsageError(f"{len(matches)} of {len(texts)} texts contain the word {word!r}: expected at least 3")
     chosen, spans = [texts[index] for index, _ in matches], [span for _, span in matches]
     vectors = word_vectors(model, chosen, [[span] for span in spans])  # (S, n, D)
-    others = [word_spans(text) for text in chosen]
-    names = [text[start:end].lower() for text, own in zip(chosen, others, strict=True) for start, end in own]
-    draw = np.random.default_rng(seed)
-    sample = np.sort(draw.permutation(len(names))[:_NUM_BASELINE_WORDS])
-    kept: list[list[Span]] = [[] for _ in chosen]
-    flat = [(number, span) for number, own in enumerate(others) for span in own]
-    for index in sample:
-        kept[flat[index][0]].append(flat[index][1])
-    different = np.array([names[index] for index in sample])
-    different = different[:, None] != different
-    baseline = word_vectors(model, chosen, kept)
+    drawn = drawn_words(chosen, _NUM_BASELINE_WORDS, seed)
+    names = np.array([chosen[index][start:end].lower() for index, (start, end) in drawn])
+    different = names[:, None] != names
+    baseline = word_vectors(model, chosen, spans_by_text(chosen, drawn))
     labels = None if senses is None else [senses[index] for index, _ in matches]
     neighbors, similarities, own_similarity, anisotropy, agreement = [], [], [], [], []
     count = min(top_k, len(chosen) - 1)

@@ -4,7 +4,7 @@ Shape letters: W words of all sentences, S layers, D hidden_size.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -95,6 +95,20 @@ def first_occurrence(word: str, text: str) -> Span | None:
 def word_spans(text: str) -> list[Span]:
     """The characters of each word of a text."""
     return [match.span() for match in re.finditer(rf"\w[{_of_words()}]*", text)]
+
+
+def drawn_words(texts: Sequence[str], most: int, seed: int) -> list[tuple[int, Span]]:
+    """Random occurrences of words, in order: index of the text, and character span."""
+    occurrences = [(index, span) for index, text in enumerate(texts) for span in word_spans(text)]
+    return [occurrences[index] for index in np.sort(np.random.default_rng(seed).permutation(len(occurrences))[:most])]
+
+
+def spans_by_text(texts: Sequence[str], drawn: Iterable[tuple[int, Span]]) -> list[list[Span]]:
+    """The spans of `drawn_words` in each text."""
+    spans: list[list[Span]] = [[] for _ in texts]
+    for index, span in drawn:
+        spans[index].append(span)
+    return spans
 
 
 def read_trees(path: str | Path, limit: int | None = None) -> list[Tree]:
@@ -208,8 +222,9 @@ def token_states(model: Model, texts: Sequence[str], layers: Sequence[int]) -> I
 
 def cosines(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """(n, m) cosine similarities of (n, D) and (m, D) vectors."""
-    return _normalized(rows) @ _normalized(columns).T
+    return normalized(rows) @ normalized(columns).T
 
 
-def _normalized(vectors: np.ndarray) -> np.ndarray:
+def normalized(vectors: np.ndarray) -> np.ndarray:
+    """(..., D) vectors of length 1; zero vectors stay zero."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

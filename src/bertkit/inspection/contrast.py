@@ -13,7 +13,14 @@ import numpy as np
 
 from bertkit.errors import UsageError, check_type, checked_count
 from bertkit.inference import InferenceReport
-from bertkit.inspection.contextual import cosines, first_occurrence, token_states, word_spans, word_states
+from bertkit.inspection.contextual import (
+    cosines,
+    drawn_words,
+    first_occurrence,
+    spans_by_text,
+    token_states,
+    word_states,
+)
 from bertkit.inspection.view import View
 from bertkit.model import Model, check_model
 from bertkit.pages import Line, Markup, data, line_chart, paragraph, section, table
@@ -59,9 +66,6 @@ class ContrastView(View):
     contextual_words: np.ndarray  # (S, 2, D) over the tokens without special tokens
     contrasts: list[Contrast]
     num_unknown: int  # tokens of the two texts without a static vector, skipped in averages
-
-    def numbers(self) -> dict[str, Any]:
-        return vars(self) | {"contrasts": self.rows()}
 
     def rows(self) -> list[dict[str, Any]]:
         return [asdict(one) for one in self.contrasts]
@@ -146,7 +150,7 @@ def inspect_contrast(
     words = np.stack([word_states(encoding, states, text, span) for (encoding, states), text, span in
                       zip(own, texts, spans, strict=True)], axis=1)  # fmt: skip
     cls, means, text_words = _averages(own)
-    drawn = _draw_words(others, seed)
+    drawn = drawn_words(others, _MOST_WORDS, seed)
     if not drawn:
         raise UsageError("the texts for the random pairs have no words: expected some to compare with")
     random_words, (random_cls, random_means, random_text_words) = _baseline(model, others, drawn, layers)
@@ -194,26 +198,15 @@ def _averages(states: Iterable[tuple[Encoding, np.ndarray]]) -> tuple[np.ndarray
     return first, means, words
 
 
-def _draw_words(texts: Sequence[str], seed: int) -> list[tuple[int, Span]]:
-    """Random occurrences of words, in order: index of the text, and character span."""
-    occurrences = [(index, span) for index, text in enumerate(texts) for span in word_spans(text)]
-    return [
-        occurrences[index] for index in np.sort(np.random.default_rng(seed).permutation(len(occurrences))[:_MOST_WORDS])
-    ]
-
-
 def _baseline(
     model: Model, texts: Sequence[str], drawn: Sequence[tuple[int, Span]], layers: Sequence[int]
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(S, words, D) of the drawn words, and the averages of the texts."""
-    spans: dict[int, list[Span]] = {}
-    for index, span in drawn:
-        spans.setdefault(index, []).append(span)
-    words = []
+    spans, words = spans_by_text(texts, drawn), []
 
     def states() -> Iterator[tuple[Encoding, np.ndarray]]:
         for index, (encoding, own) in enumerate(token_states(model, texts, layers)):
-            words.extend(word_states(encoding, own, texts[index], span) for span in spans.get(index, ()))
+            words.extend(word_states(encoding, own, texts[index], span) for span in spans[index])
             yield encoding, own
 
     averages = _averages(states())

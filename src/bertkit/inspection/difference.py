@@ -30,9 +30,6 @@ class DifferenceView(View):
     weight_change: dict[str, float]  # of each parameter: length of the difference over length of the first; likewise
     text_cosine: list[tuple[str, float]]  # texts by the mean cosine of their last hidden states, most changed first
 
-    def numbers(self) -> dict[str, Any]:
-        return vars(self)
-
     def rows(self) -> list[dict[str, Any]]:
         """The most similar layer of the second model for each layer of the first."""
         rows = [

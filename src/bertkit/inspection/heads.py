@@ -76,14 +76,7 @@ class HeadsView(View):
     example: Trace
 
     def numbers(self) -> dict[str, Any]:
-        return {
-            "num_texts": self.num_texts,
-            "num_tokens": self.num_tokens,
-            "statistics": self.statistics,
-            "uniform_entropy": self.uniform_entropy,
-            "importance": self.importance,
-            "relations": [vars(relation) for relation in self.relations],
-        }
+        return {name: value for name, value in vars(self).items() if name != "example"}
 
     def rows(self) -> list[dict[str, Any]]:
         """The relations of a treebank; without one, each statistic of a layer as the mean over its heads."""

@@ -39,31 +39,17 @@ class FillView(View):
     text: str
     blanks: list[FilledMask]
 
-    def numbers(self) -> dict[str, Any]:
-        return {
-            "text": self.text,
-            "blanks": [
-                {"offsets": blank.offsets, "candidates": [vars(candidate) for candidate in blank.candidates]}
-                for blank in self.blanks
-            ],
-        }
-
     def rows(self) -> list[dict[str, Any]]:
         return [{"offsets": blank.offsets} | vars(candidate) for blank in self.blanks for candidate in blank.candidates]
 
     def parts(self) -> list[Markup]:
-        several = "Each blank is predicted with the others hidden." if len(self.blanks) > 1 else None
-        return [
-            paragraph(data(self.text)),
-            *([findings([("note", several)])] if several else []),
-            *(
-                section(
-                    f"Blank {number}",
-                    table(["token", "probability"], [[one.token, share_bar(one.score)] for one in blank.candidates]),
-                )
-                for number, blank in enumerate(self.blanks, 1)
-            ),
-        ]
+        parts = [paragraph(data(self.text))]
+        if len(self.blanks) > 1:
+            parts.append(findings([("note", "Each blank is predicted with the others hidden.")]))
+        for number, blank in enumerate(self.blanks, 1):
+            rows = [[one.token, share_bar(one.score)] for one in blank.candidates]
+            parts.append(section(f"Blank {number}", table(["token", "probability"], rows)))
+        return parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,12 +116,6 @@ class LensView(View):
     divergence: np.ndarray  # (N + 1, L) nats: KL divergence of the last layer's distribution from this layer's
     first_layers: np.ndarray  # (L,) the first layer with the same most likely token as the last layer
 
-    def numbers(self) -> dict[str, Any]:
-        names = (
-            "text", "tokens", "top_tokens", "top_probs", "own_probs", "own_ranks", "divergence", "first_layers",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
-
     def rows(self) -> list[dict[str, Any]]:
         """One row for each token, with the most likely token of every layer, and the probability in the last."""
         layers = [f"layer {layer}" for layer in range(len(self.top_tokens))]
@@ -153,8 +133,7 @@ class LensView(View):
         return [
             paragraph(
                 "The masked LM head is applied to the hidden state of every layer instead of the last one. Layer 0 is "
-                "the "
-                "embeddings. The head was trained on the last layer, so predictions of early layers are only an "
+                "the embeddings. The head was trained on the last layer, so predictions of early layers are only an "
                 "interpretation."
             ),
             heat_map(

@@ -94,10 +94,9 @@ class ProbeView(View):
             line_chart(f"Accuracy of {self.label}", curves, x_name="layer", x_kind="integer", y_name="share correct",
                        references=[Reference("most frequent label", self.majority)]),
             paragraph(
-                f"Center of gravity {self.center_of_gravity:.2f}, expected layer {self.expected_layer:.2f}: the "
-                "height in "
-                "the layers where the information is. They describe where a probe finds it, not where the model uses "
-                "it."
+                f"Center of gravity {self.center_of_gravity:.2f}, expected layer {self.expected_layer:.2f}: the height "
+                "in the layers where the information is. They describe where a probe finds it, not where the model "
+                "uses it."
             ),
             section("Numbers", table(names, rows)),
         ]  # fmt: skip
@@ -126,7 +125,8 @@ def inspect_probes(
     words = [[word for each in part for word in each.words] for part in parts]
     if not all(names):
         raise UsageError("no labeled words: expected some for training and others for testing")
-    labels, number_of = _numbered(*names)
+    number_of = {name: number for number, name in enumerate(sorted(set(names[0])))}
+    labels = [np.array([number_of.get(name, -1) for name in part]) for part in names]
     controls = _control_labels(words, labels[0], seed)
 
     def vectors_of(encoder: Model) -> list[np.ndarray]:
@@ -140,7 +140,9 @@ def inspect_probes(
 
     accuracy, control = ([score(layer, targets) for layer in layers] for targets in (labels, controls))
     mixed = [mixed_probe([each[: layer + 1] for each in vectors], labels, len(number_of), seed) for layer in layers]
-    vectors = vectors_of(_with_initial_weights(model, seed))
+    untrained = Model.create(model.config, model.tokenizer, seed=seed)
+    initialize(untrained.network, model.config, seed=seed)
+    vectors = vectors_of(untrained)
     random = [score(layer, labels) for layer in layers]
     return ProbeView(
         label=label,
@@ -223,20 +225,9 @@ def _with_tokens(model: Model, part: Sequence[LabeledWords]) -> list[LabeledWord
     return kept
 
 
-def _numbered(train: Sequence[str], test: Sequence[str]) -> tuple[list[np.ndarray], dict[str, int]]:
-    number_of = {name: number for number, name in enumerate(sorted(set(train)))}
-    return [np.array([number_of.get(name, -1) for name in names]) for names in (train, test)], number_of
-
-
 def _control_labels(words: Sequence[Sequence[str]], labels: np.ndarray, seed: int) -> list[np.ndarray]:
     """A label for each word type, drawn from the distribution of the real ones."""
     types = sorted({word for part in words for word in part})
     drawn = np.random.default_rng(seed).choice(labels, size=len(types))
     label_of = dict(zip(types, drawn.tolist(), strict=True))
     return [np.array([label_of[word] for word in part]) for part in words]
-
-
-def _with_initial_weights(model: Model, seed: int) -> Model:
-    random = Model.create(model.config, model.tokenizer, seed=seed)
-    initialize(random.network, model.config, seed=seed)
-    return random

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit.errors import OverLengthError, UsageError, checked_count
-from bertkit.inspection.contextual import first_occurrence, word_vectors
+from bertkit.inspection.contextual import first_occurrence, normalized, word_vectors
 from bertkit.model import Model, check_model
 from bertkit.tokenizer.tokenizer import listed_texts
 
@@ -50,11 +50,8 @@ def find_senses(
     """
     check_model(model)
     texts = listed_texts(texts)
-    num_senses, num_examples = (
-        checked_count("num_senses", num_senses, 2),
-        checked_count("num_examples", num_examples, 0),
-    )
-    seed = checked_count("seed", seed, 0)
+    num_senses = checked_count("num_senses", num_senses, 2)
+    num_examples, seed = checked_count("num_examples", num_examples, 0), checked_count("seed", seed, 0)
     matches = [(index, span) for index, text in enumerate(texts) if (span := first_occurrence(word, text))]
     if len(matches) < num_senses:
         raise UsageError(f"{len(matches)} of {len(texts)} texts have the word {word!r}: expected at least {num_senses}")
@@ -79,7 +76,7 @@ def occurrence_vectors(model: Model, texts: Sequence[str], spans: Sequence[tuple
     """(n, D) float32 of length 1, the sum of the last four layers of a word in each text."""
     last = model.config.num_hidden_layers
     layers = range(max(1, last - _LAYERS + 1), last + 1)
-    return _unit(word_vectors(model, texts, [[span] for span in spans], layers).sum(axis=0))
+    return normalized(word_vectors(model, texts, [[span] for span in spans], layers).sum(axis=0))
 
 
 def spherical_k_means(vectors: np.ndarray, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -98,19 +95,15 @@ def spherical_k_means(vectors: np.ndarray, k: int, seed: int = 0) -> tuple[np.nd
             if (new == groups).all():
                 break
             groups = new
-            centers = _unit(np.stack([_mean(vectors, groups == number, centers[number]) for number in range(k)]))
+            centers = normalized(np.stack([_mean(vectors, groups == number, centers[number]) for number in range(k)]))
         total = float((vectors * centers[groups]).sum())
         if total > best[0] + 1e-6:
             best = total, groups
     order = np.argsort(-np.bincount(best[1], minlength=k), kind="stable")
     groups = np.argsort(order)[best[1]]
     fallback = vectors.mean(axis=0)
-    return groups, _unit(np.stack([_mean(vectors, groups == number, fallback) for number in range(k)]))
+    return groups, normalized(np.stack([_mean(vectors, groups == number, fallback) for number in range(k)]))
 
 
 def _mean(vectors: np.ndarray, chosen: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     return vectors[chosen].mean(axis=0) if chosen.any() else otherwise
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

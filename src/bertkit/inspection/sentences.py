@@ -11,6 +11,7 @@ import numpy as np
 
 from bertkit.clusters import ClusterOptions, find_clusters
 from bertkit.errors import OverLengthError, UsageError, checked_count, required
+from bertkit.inspection.contextual import normalized
 from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatter_program
 from bertkit.inspection.view import View
 from bertkit.model import Model, check_model
@@ -32,9 +33,6 @@ class MapView(View):
     explained: float | None  # share of variance shown by the map; None for t-SNE
     clusters: np.ndarray  # (n,) int64
     names: list[str]  # C, distinctive words of each cluster
-
-    def numbers(self) -> dict[str, Any]:
-        return vars(self)
 
     def parts(self) -> list[Markup]:
         sizes = np.bincount(self.clusters, minlength=len(self.names))
@@ -108,14 +106,14 @@ def inspect_map(
         raise UsageError(f"projection={projection!r}: expected 'pca' or 'tsne'")
     num_clusters = checked_count("num_clusters", num_clusters)
     embedded = model.embed(texts, on_long="window")
-    unit = embedded / np.maximum(np.linalg.norm(embedded, axis=1, keepdims=True), 1e-12)
     vectors = embedded.astype(np.float64)
     points, shares = projections(vectors[None])
     explained: float | None = float(shares[0, :2].sum())
     planar = points[0]
     if projection == "tsne":
         planar, explained = _tsne(vectors, seed), None
-    groups = find_clusters(texts, unit, ClusterOptions("kmeans", num_clusters=min(num_clusters, len(texts)), seed=seed))
+    options = ClusterOptions("kmeans", num_clusters=min(num_clusters, len(texts)), seed=seed)
+    groups = find_clusters(texts, normalized(embedded), options)
     clusters, names = np.zeros(len(texts), np.int64), []
     for number, group in enumerate(groups):
         clusters[group.rows] = number

@@ -55,8 +55,8 @@ class StructureView(View):
             "rank": self.rank,
             "num_train": self.num_train,
             "num_test": self.num_test,
-            "layers": [vars(score) for score in self.scores],
-            "linear": vars(self.linear),
+            "layers": self.scores,
+            "linear": self.linear,
             "best_layer": self.best_layer,
             "examples": [
                 {"words": tree.words, "heads": tree.heads, "predicted": edges} for tree, edges in self.examples
@@ -137,9 +137,8 @@ def inspect_structure(
             best_distances = predicted
     assert best_distances is not None
     chain = [np.abs(np.subtract.outer(np.arange(len(tree.words)), np.arange(len(tree.words)))) for tree in test]
-    shown = sorted((n for n in range(len(test)) if 5 <= len(test[n].words) <= 16), key=lambda n: -len(test[n].words))[
-        :4
-    ]
+    short = [n for n in range(len(test)) if 5 <= len(test[n].words) <= 16]
+    shown = sorted(short, key=lambda n: -len(test[n].words))[:4]
     return StructureView(
         rank=rank,
         num_train=len(train),
@@ -268,14 +267,9 @@ def _by_layer_and_sentence(
         chosen = layers[first : first + _LAYERS_AT_A_TIME]
         computed = [word_vectors(model, [tree.text for tree in trees], [tree.spans for tree in trees], chosen)
                     for trees in parts]  # fmt: skip
+        ends = [np.cumsum([len(tree.words) for tree in trees])[:-1] for trees in parts]
         for number, layer in enumerate(chosen):
-            yield (
-                layer,
-                [
-                    np.split(rows[number], np.cumsum([len(tree.words) for tree in trees])[:-1])
-                    for rows, trees in zip(computed, parts, strict=True)
-                ],
-            )
+            yield layer, [np.split(rows[number], some) for rows, some in zip(computed, ends, strict=True)]
 
 
 def _distances(rows: Tensor) -> Tensor:

@@ -187,11 +187,7 @@ def write_folder(model: Model, text: str, folder: str | Path) -> list[Path]:
     check_folder_writable(folder)
     _check_index(folder)
     teaching = inspect_all(model, text)
-    views: dict[str, View] = {
-        "steps": teaching,
-        "input": teaching.input,
-        "attention": AttentionView(teaching.trace),
-    }
+    views: dict[str, View] = {"steps": teaching, "input": teaching.input, "attention": AttentionView(teaching.trace)}
     if teaching.lens is not None:
         views["lens"] = teaching.lens
     pages = {folder / f"{name}.html": view.page() for name, view in views.items()}

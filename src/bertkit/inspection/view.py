@@ -1,6 +1,7 @@
 """Base class of views: numbers, and a self-contained page."""
 
 from abc import ABC, abstractmethod
+from dataclasses import is_dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -23,9 +24,10 @@ class View(ABC):
     title: ClassVar[str]
     smaller: ClassVar[str] = "give a shorter text"  # how to get a smaller page
 
-    @abstractmethod
     def numbers(self) -> dict[str, Any]:
-        """The numbers by name: arrays, numbers, texts, and lists and dicts of these."""
+        """The numbers by name: arrays, numbers, texts, and lists, dicts and dataclasses of these; by default all
+        fields."""
+        return dict(vars(self))
 
     @abstractmethod
     def parts(self) -> list[Markup]:
@@ -85,6 +87,8 @@ def own_file(name: str) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
+    if is_dataclass(value):
+        value = vars(value)
     if isinstance(value, dict):
         return {key if isinstance(key, str) else str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -62,8 +62,7 @@ class WhyView(View):
             paragraph(
                 f"Label {self.label}{probability}. Its logit is {self.logit:.3f}, and "
                 f"{self.baseline_logit:.3f} when every token is [MASK]; attributions divide the difference among the "
-                "tokens "
-                "(integrated gradients; Sundararajan et al. 2017). Their sum deviates from it by "
+                "tokens (integrated gradients; Sundararajan et al. 2017). Their sum deviates from it by "
                 f"{self.completeness_error:.4f}."
             ),
             shaded_text(
@@ -87,9 +86,6 @@ class SimilarityView(View):
     tokens: tuple[list[str], list[str]]
     contributions: np.ndarray  # (L of the first, L of the second); they add up to the similarity
     similarity: float
-
-    def numbers(self) -> dict[str, Any]:
-        return vars(self)
 
     def rows(self) -> list[dict[str, Any]]:
         """The twelve pairs of tokens that contribute most."""

@@ -79,7 +79,6 @@ class Corruption(Protocol):
 
     def __call__(self, sequences: Sequences, rate: float, epoch: int, indices: np.ndarray) -> Masked:
         """Inputs and targets of the sequences with (B,) int64 ``indices`` in ``epoch``."""
-        ...
 
 
 class Loader:

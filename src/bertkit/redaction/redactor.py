@@ -79,11 +79,9 @@ class NameFinder(Protocol):
 
     def entity_labels(self, labels: Labels | None) -> tuple[str, ...]:
         """See `Model.entity_labels`."""
-        ...
 
     def extract(self, texts: Sequence[str], labels: Labels, *, threshold: float | None) -> Sequence[Any]:
         """See `Model.extract`."""
-        ...
 
 
 class Redactor:

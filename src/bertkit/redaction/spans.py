@@ -66,7 +66,6 @@ class Finder(Protocol):
 
     def find(self, window: Window) -> Iterator[Span]:
         """The next spans that are decided; moves the position."""
-        ...
 
 
 class IdentifierFinder:

@@ -86,29 +86,29 @@ class InDocument:
 
 
 @dataclass(frozen=True)
-class And:
+class _Joined:
+    """A filter of several. The parts of one of the same type among the parts are parts of this one."""
+
+    parts: tuple["Filter", ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", _checked_parts(self.parts, type(self)))
+
+
+@dataclass(frozen=True)
+class And(_Joined):
     """Match records that match every part; all records if there are no parts.
 
     The parts of an And among the parts are parts of this one.
     """
 
-    parts: tuple["Filter", ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", _checked_parts(self.parts, And))
-
 
 @dataclass(frozen=True)
-class Or:
+class Or(_Joined):
     """Match records that match at least one part; no record if there are no parts.
 
     The parts of an Or among the parts are parts of this one.
     """
-
-    parts: tuple["Filter", ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", _checked_parts(self.parts, Or))
 
     def joined(self) -> list["Filter"]:
         """Fewer parts that match the same: a OneOf for all values of a key, and an InDocument for all documents.
@@ -178,7 +178,7 @@ def note_of_keys(missing: Iterable[str], known: Iterable[str]) -> str:
     return names and f"no passage has the metadata {names}; the keys are {', '.join(known) or 'none'}"
 
 
-def _checked_parts(parts: Iterable[Filter], joined: type[And | Or] | None = None) -> tuple[Filter, ...]:
+def _checked_parts(parts: Iterable[Filter], joined: type[_Joined] | None = None) -> tuple[Filter, ...]:
     """The parts of a filter, with those of parts of the type ``joined`` instead of these."""
     if not isinstance(parts, Iterable) or isinstance(parts, str):
         raise UsageError(f"parts={parts!r:.60}: expected several filters; pass [{parts!r:.60}] for one")

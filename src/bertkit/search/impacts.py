@@ -25,6 +25,7 @@ import numpy as np
 from bertkit.errors import StoreError
 from bertkit.search.filters import Filter
 from bertkit.search.postings import Postings, idf, largest, norms
+from bertkit.search.store.schema import TextIndex
 from bertkit.search.store.snapshot import Snapshot
 
 _MOST_LATER = 20_000
@@ -40,8 +41,8 @@ class Terms(NamedTuple):
     counts: np.ndarray  # (n,) uint16, or weights in fixed point
 
 
-class ImpactIndex(ABC):
-    """Terms and scores of the texts of a store; a `TextIndex`.
+class ImpactIndex(TextIndex, ABC):
+    """Terms and scores of the texts of a store.
 
     Args:
         folder: folder of the store.
@@ -56,15 +57,12 @@ class ImpactIndex(ABC):
     @abstractmethod
     def terms(self, connection: sqlite3.Connection, texts: list[str], names: list[str]) -> Iterable[Terms]:
         """The terms of each text, and of the name of its file, "" if it has none."""
-        ...
 
     @abstractmethod
     def add_scores(self, snapshot: Snapshot, view: "View", query: str, scores: np.ndarray) -> None:
         """Add the scores of a query to (num_rows,) float32."""
-        ...
 
     def create(self, connection: sqlite3.Connection) -> None:
-        """See `TextIndex.create`."""
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {self._table} (number INTEGER PRIMARY KEY, length INTEGER NOT NULL, "
             "ids BLOB NOT NULL, counts BLOB NOT NULL, checksum INTEGER NOT NULL)"
@@ -80,7 +78,6 @@ class ImpactIndex(ABC):
         return [first, last] == expected
 
     def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str, str]]) -> None:
-        """See `TextIndex.add`."""
         filled = []
         every = self.terms(connection, [text for _, text, _ in rows], [name for _, _, name in rows])
         for (number, _, _), terms in zip(rows, every, strict=True):
@@ -91,11 +88,9 @@ class ImpactIndex(ABC):
         )
 
     def remove(self, connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-        """See `TextIndex.remove`."""
         connection.executemany(f"DELETE FROM {self._table} WHERE number = ?", [(number,) for number in numbers])
 
     def verify(self, connection: sqlite3.Connection) -> list[str]:
-        """See `TextIndex.verify`."""
         bags = connection.execute(f"SELECT number, length, ids, counts, checksum FROM {self._table}")
         problems = [
             f"the words of record number {row[0]} are damaged" for *row, checksum in bags if _checksum(*row) != checksum

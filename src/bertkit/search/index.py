@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from bertkit.search.planning import IndexReport
 
 
-class Index:
+class Index(AbstractContextManager["Index"]):
     """Documents that can be searched, in a folder.
 
     Args:
@@ -387,9 +388,6 @@ class Index:
     def close(self) -> None:
         """Release files, so that another process may write."""
         self.store.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

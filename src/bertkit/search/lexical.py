@@ -38,7 +38,6 @@ class LexicalIndex(ImpactIndex):
         self._language, self._splits, self._stored_language = language, splits, ""
 
     def create(self, connection: sqlite3.Connection) -> None:
-        """See `TextIndex.create`."""
         connection.execute("CREATE TABLE IF NOT EXISTS word (id INTEGER PRIMARY KEY, word TEXT NOT NULL UNIQUE)")
         connection.execute("CREATE TABLE IF NOT EXISTS language (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT)")
         connection.execute("INSERT OR IGNORE INTO language VALUES (1, ?)", [self._language or "english"])
@@ -51,7 +50,6 @@ class LexicalIndex(ImpactIndex):
         return self._stored_language
 
     def clear(self, connection: sqlite3.Connection) -> None:
-        """See `ImpactIndex.clear`."""
         super().clear(connection)
         connection.execute("DELETE FROM word")
 
@@ -94,7 +92,6 @@ class LexicalIndex(ImpactIndex):
         return shared
 
     def add_scores(self, snapshot: Snapshot, view: View, query: str, scores: np.ndarray) -> None:
-        """See `ImpactIndex.add_scores`."""
         counts = self._counts(snapshot.connection, query)
         for word, number in _word_ids(snapshot.connection, list(counts)).items():
             view.add_bm25(number, counts[word], scores)

@@ -2,9 +2,8 @@
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from itertools import islice
 from pathlib import Path
 from typing import Self
 
@@ -15,6 +14,7 @@ from numpy.typing import DTypeLike
 from bertkit.compiled import is_loaded, lean, soonest
 from bertkit.files import whole_folder, write_json
 from bertkit.files.disk_space import reserve
+from bertkit.search.store.record_rows import batches_of
 
 K1, B = 1.2, 0.75
 """BM25 parameters k1 (saturation of repeated words) and b (discount of long texts) (Robertson & Zaragoza 2009)."""
@@ -49,7 +49,7 @@ class Postings:
     @classmethod
     def _filled(cls, bags: Callable[[], Iterable[Bag]], empty: Callable[[str, int, DTypeLike], np.ndarray]) -> Self:
         numbers, lengths, num_texts_with = [np.empty(0, np.int64)], [np.empty(0, np.int32)], np.zeros(1, np.int64)
-        for texts in _parts(bags()):
+        for texts in batches_of(bags(), _TEXTS_AT_ONCE):
             numbers.append(np.array([number for number, _, _, _ in texts], np.int64))
             lengths.append(np.array([length for _, length, _, _ in texts], np.int32))
             added = np.bincount(_ids(texts), minlength=len(num_texts_with))
@@ -58,7 +58,7 @@ class Postings:
         offsets = np.concatenate([[0], np.cumsum(num_texts_with)]).astype(np.int64)
         rows, counts = empty("rows", int(offsets[-1]), np.int32), empty("counts", int(offsets[-1]), np.uint16)
         ends, first = offsets[:-1].copy(), 0
-        for texts in _parts(bags()):
+        for texts in batches_of(bags(), _TEXTS_AT_ONCE):
             sizes = np.array([len(ids) // 4 for _, _, ids, _ in texts], np.int64)
             text_counts = np.frombuffer(b"".join(counts for _, _, _, counts in texts), np.uint16)
             soonest(_sort_by_word, len(text_counts))(_ids(texts), text_counts, sizes, first, ends, rows, counts)
@@ -165,12 +165,6 @@ def largest(scores: np.ndarray, k: int) -> np.ndarray:
         return rows[np.argsort(-scores[rows], kind="stable")[:k]]
     rows = np.empty(min(k, len(scores)), np.int64)
     return rows[: _largest(scores, np.empty(len(rows), np.float32), rows)]
-
-
-def _parts(bags: Iterable[Bag]) -> Iterator[list[Bag]]:
-    bags = iter(bags)
-    while texts := list(islice(bags, _TEXTS_AT_ONCE)):
-        yield texts
 
 
 def _ids(texts: list[Bag]) -> np.ndarray:

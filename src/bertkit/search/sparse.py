@@ -82,7 +82,6 @@ class SparseIndex(ImpactIndex):
         return self._given_scale or _SCALES[self.model.checkpoint.sparse.pooling]
 
     def create(self, connection: sqlite3.Connection) -> None:
-        """See `TextIndex.create`."""
         super().create(connection)
         if self.of_store(self._folder, connection) is None:
             connection.execute(
@@ -92,14 +91,12 @@ class SparseIndex(ImpactIndex):
             connection.execute("INSERT INTO sparse_model VALUES (?, ?, ?)", row)
 
     def terms(self, connection: sqlite3.Connection, texts: list[str], names: list[str]) -> Iterator[Terms]:
-        """See `ImpactIndex.terms`."""
         vectors = self.model.embed_sparse(texts)
         weights = np.minimum(np.rint(vectors.weights * np.float64(self._scale)), LARGEST_COUNT).astype(np.uint16)
         for start, end in zip(vectors.starts[:-1], vectors.starts[1:], strict=True):
             yield Terms(0, vectors.token_ids[start:end].astype(np.uint32), weights[start:end])
 
     def add_scores(self, snapshot: Snapshot, view: View, query: str, scores: np.ndarray) -> None:
-        """See `ImpactIndex.add_scores`."""
         vector = self.model.embed_sparse([query], as_queries=True)
         for token_id, weight in zip(vector.token_ids.tolist(), vector.weights.tolist(), strict=True):
             view.add_products(token_id, weight / self._scale, scores)

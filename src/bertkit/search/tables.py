@@ -29,11 +29,7 @@ class Tables(LexicalIndex):
     """
 
     def __init__(
-        self,
-        folder: str | Path,
-        sparse: SparseIndex | None = None,
-        device: str = "auto",
-        language: str | None = None,
+        self, folder: str | Path, sparse: SparseIndex | None = None, device: str = "auto", language: str | None = None
     ) -> None:
         super().__init__(folder, language)
         self._sparse, self._device, self._is_known = sparse, device, sparse is not None
@@ -64,37 +60,31 @@ class Tables(LexicalIndex):
                 connection.execute("UPDATE sparse_model SET name = ?", (sparse.model_name,))
 
     def create(self, connection: sqlite3.Connection) -> None:
-        """See `TextIndex.create`."""
         super().create(connection)
         if sparse := self.sparse(connection):
             sparse.create(connection)
         create_source_table(connection)
 
     def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str, str]]) -> None:
-        """See `TextIndex.add`."""
         super().add(connection, rows)
         if sparse := self.sparse(connection):
             sparse.add(connection, rows)
 
     def remove(self, connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-        """See `TextIndex.remove`."""
         super().remove(connection, numbers)
         if sparse := self.sparse(connection):
             sparse.remove(connection, numbers)
 
     def verify(self, connection: sqlite3.Connection) -> list[str]:
-        """See `TextIndex.verify`."""
         sparse = self.sparse(connection)
         return super().verify(connection) + (sparse.verify(connection) if sparse else [])
 
     def clear(self, connection: sqlite3.Connection) -> None:
-        """See `TextIndex.clear`."""
         super().clear(connection)
         if sparse := self.sparse(connection):
             sparse.clear(connection)
 
     def write_postings(self, snapshot: Snapshot) -> None:
-        """See `ImpactIndex.write_postings`."""
         super().write_postings(snapshot)
         if sparse := self.sparse(snapshot.connection):
             sparse.write_postings(snapshot)

@@ -99,11 +99,7 @@ def _is_whole(job: Job, report: IndexReport, num_skipped: int, is_read: bool) ->
 
 
 def add_documents(
-    store: VectorStore,
-    encoder: Encoder,
-    documents: Sequence[Document],
-    options: PassageOptions,
-    report: IndexReport,
+    store: VectorStore, encoder: Encoder, documents: Sequence[Document], options: PassageOptions, report: IndexReport
 ) -> None:
     """Add documents, replacing those with the same ids. Passages already in the store are not embedded again.
 

@@ -1,6 +1,6 @@
 """Routes about the server: health, readiness, models, metrics."""
 
-from typing import Any, TypeGuard
+from typing import Any
 
 from starlette.responses import Response
 
@@ -80,25 +80,22 @@ def _described(served: Served) -> dict[str, Any]:
         "model_type": _model_type(served),
         "max_input_length": served.max_length,
         "kinds": sorted(served.kinds),
-        "dimensions": _dimensions(served) if _has_vectors(served) else None,
+        "dimensions": _dimensions(served),
         "prompts": list(served.prompts),
     }
 
 
-def _dimensions(served: ServedModel) -> int:
-    model = served.model
-    return embedding_dim(model._runner, model.sentence_settings, EmbedOptions(normalize=True))
-
-
-def _has_vectors(served: Served) -> TypeGuard[ServedModel]:
-    return FEATURES in served.kinds
+def _dimensions(served: Served) -> int | None:
+    if not isinstance(served, ServedModel) or FEATURES not in served.kinds:
+        return None
+    return embedding_dim(served.model._runner, served.model.sentence_settings, EmbedOptions(normalize=True))
 
 
 def _model_type(served: Served) -> dict[str, Any]:
-    if served.kind == FEATURES and _has_vectors(served):
-        return {"embedding": {"pooling": served.model.sentence_settings.pooling}}
-    if not isinstance(served, ServedModel) or served.kind not in (CLASSIFICATION, RERANKING):
+    if not isinstance(served, ServedModel) or served.kind not in (FEATURES, CLASSIFICATION, RERANKING):
         return {served.kind: {}}
+    if served.kind == FEATURES:
+        return {"embedding": {"pooling": served.model.sentence_settings.pooling}}
     names = dict(enumerate(served.task.label_names or ()))
     labels = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
     return {"reranker" if served.kind == RERANKING else "classifier": labels}

@@ -54,16 +54,13 @@ class Task(Protocol):
 
     def totals(self, batch: Any) -> Tensor:
         """(k,) float64: denominators of the losses of a batch on the CPU, summed over ranks before use."""
-        ...
 
     def loss(self, outputs: Any, part: Any, totals: Tensor) -> Loss:
         """The share of one part in the loss of a batch with these totals, which may be on the CPU or the part's device,
         from the output of the network for it."""
-        ...
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """Metrics from sums, including "loss"."""
-        ...
 
 
 class LossFunction(Task):

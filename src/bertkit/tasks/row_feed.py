@@ -41,6 +41,10 @@ class RowFeed(LabeledFeed):
         start, end = number * self.batch_size, (number + 1) * self.batch_size
         if number == self.batches_per_epoch - 1:
             end = self._num_rows
-        rows = self._share(in_random_order(np.arange(start, end), self._num_rows, self.seed, epoch))
+        return self._taken(in_random_order(np.arange(start, end), self._num_rows, self.seed, epoch))
+
+    def _taken(self, rows: np.ndarray) -> LabeledBatch:
+        """This rank's share of rows, with all of their texts."""
+        rows = self._share(rows)
         starts = self._bounds[rows]
         return self.data.take(ranges(starts, self._bounds[rows + 1] - starts))

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import dropwhile, pairwise
 from typing import Any
+from unicodedata import category
 
 _ASCII_WORDS = re.compile("[a-z0-9]+|[$+<=>^`|~]")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
@@ -23,10 +24,10 @@ class _Separated(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        category = unicodedata.category(character)
-        if category[0] in "PZ" or category in ("Cc", "Cf", "Cs"):
+        kind = category(character)
+        if kind[0] in "PZ" or kind in ("Cc", "Cf", "Cs"):
             self[code] = " "
-        elif category[0] in "LMN" and "IDEOGRAPH" not in unicodedata.name(character, ""):
+        elif kind[0] in "LMN" and "IDEOGRAPH" not in unicodedata.name(character, ""):
             self[code] = character
         else:
             self[code] = f" {character} "
@@ -73,13 +74,9 @@ def normalized_words(text: str) -> list[str]:
     text = unicodedata.normalize("NFKC", text).casefold()
     words = []
     for separated in text.translate(_SEPARATED).split():
-        word = "".join(dropwhile(_is_mark, separated))  # variation selectors of symbols
+        word = "".join(dropwhile(lambda one: category(one)[0] == "M", separated))  # variation selectors of symbols
         if len(word) > 2 and _UNSPACED.search(word):
             words += map("".join, pairwise(word))
         elif word:
             words.append(word)
     return words or list("".join(text.split()))
-
-
-def _is_mark(character: str) -> bool:
-    return unicodedata.category(character)[0] == "M"

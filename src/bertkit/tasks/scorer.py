@@ -13,11 +13,9 @@ class Scorer(Protocol):
         Raises:
             DataError: an example without a label, or with a label unknown to the task.
         """
-        ...
 
     def results(self) -> dict[str, float]:
         """Metrics of all added examples, by name; those that can select weights are in `METRICS`."""
-        ...
 
 
 @runtime_checkable
@@ -26,4 +24,3 @@ class RowScorer(Scorer, Protocol):
 
     def values(self) -> dict[str, list[float]]:
         """Metrics that are means over examples, with the value of each example; {} for scored pairs."""
-        ...

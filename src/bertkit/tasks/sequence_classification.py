@@ -9,7 +9,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from bertkit.tasks.task import Option
 from bertkit.tasks.texts import OfTexts, class_numbers, index_of_name, mean_over_windows, names_of
 from bertkit.tasks.thresholds import best_label_threshold
 from bertkit.tokenizer import Encodings
-
-if TYPE_CHECKING:
-    pass
 
 _SMALLEST = 1e-16  # probability, in the loss of predictions
 

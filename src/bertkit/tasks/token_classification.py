@@ -199,7 +199,8 @@ class TokenClassification(OneOfClasses, JudgedTask):
         """See `TextTask.labeled`: (T,) the label of a word at its first piece, in the window that owns it."""
         labels = np.full(len(encodings.input_ids), IGNORED, np.int64)
         tokens, word_of = self._first_pieces(examples, encodings)
-        numbers = self._as_decided(self.targets(examples), word_of, self._starts(examples))
+        cu_words = np.cumsum([0, *(len(self._words(example)) for example in examples)])
+        numbers = self._as_decided(self.targets(examples), word_of, cu_words)
         labels[tokens[tokens >= 0]] = numbers[tokens >= 0]
         return LabeledEncodings(encodings, labels, of_tokens=True)
 
@@ -317,7 +318,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
             labels[bounds[first] : bounds[end]] = [tags.numbers[name] for name in names]
         return labels
 
-    def _as_decided(self, labels: np.ndarray, word_of: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    def _as_decided(self, labels: np.ndarray, word_of: np.ndarray, cu_words: np.ndarray) -> np.ndarray:
         """(W,) labels with which the words that are decided spell the same entities as all words, as far as tokens
         allow: an entity begins with the token that holds its first word, and ends with the one that holds its last."""
         decided = np.flatnonzero(word_of == np.arange(len(word_of)))
@@ -326,7 +327,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
         tags, results = self._tags(), labels.copy()
         results[decided] = tags.numbers.get(OUTSIDE, 0)
         index_of, previous = np.searchsorted(decided, word_of), 0
-        for first, end, kind in tags.entities(labels, starts).tolist():
+        for first, end, kind in tags.entities(labels, cu_words).tolist():
             begin, stop = max(int(index_of[first]), previous), int(index_of[end - 1]) + 1
             if begin >= stop:
                 continue  # inside the last token of the entity before
@@ -334,9 +335,6 @@ class TokenClassification(OneOfClasses, JudgedTask):
             results[decided[begin:stop]] = [tags.numbers[name] for name in names]
             previous = stop
         return results
-
-    def _starts(self, examples: Sequence[TaggedText]) -> np.ndarray:
-        return np.cumsum([0, *(len(self._words(example)) for example in examples)])
 
     def _first_pieces(self, examples: Sequence[TaggedText], encodings: Encodings) -> tuple[np.ndarray, np.ndarray]:
         return first_pieces([one.text for one in examples], [self._words(one) for one in examples], encodings)

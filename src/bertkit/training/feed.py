@@ -9,12 +9,9 @@ class Feed(Protocol):
     def batch(self, position: int, progress: float) -> Any:
         """This rank's share of the batch at a position: has ``num_tokens``, ``split(num_parts, most_tokens)`` and
         ``to(device)``."""
-        ...
 
     def next_position(self, position: int, progress: float) -> int:
         """The position after this batch."""
-        ...
 
     def facts(self, position: int, progress: float) -> dict[str, float]:
         """Values to log for a position, such as "epoch"."""
-        ...

@@ -55,7 +55,6 @@ class PreparedEncoder(Protocol):
 
     def fits(self, encoder: nn.Module) -> bool:
         """True if this was prepared from this encoder and its weights are unchanged since."""
-        ...
 
     def __call__(
         self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False,
@@ -67,4 +66,3 @@ class PreparedEncoder(Protocol):
         saves most of the last layer; with ``rows`` those of other tokens than these (C,) indices. The others have the
         same bits.
         """
-        ...

@@ -11,7 +11,8 @@ _SPACE, _TAB, _NEWLINE, _RETURN = 32, 9, 10, 13
 _NAN, _INF = (int.from_bytes(letters, "big") for letters in (b"nan", b"inf"))
 _LONGEST_WORD = 1000  # bytes of a word with spaces
 _MOST_DIGITS = 18  # of a number that fits into an int64
-_POWERS = 10.0 ** np.arange(23)  # exact as float64
+POWERS = 10.0 ** np.arange(23)
+"""(23,) float64, the powers of ten that float64 holds exactly."""
 
 
 @lean
@@ -251,8 +252,3 @@ def _is_clean_text(data, at, end):
                 return False
         at += 1
     return True
-
-
-def powers_of_ten() -> np.ndarray:
-    """(23,) float64, the powers of ten that float64 holds exactly."""
-    return _POWERS

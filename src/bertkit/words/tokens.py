@@ -41,24 +41,19 @@ class Tokens(Protocol):
     @property
     def vocabulary(self) -> Vocabulary:
         """Entries by id."""
-        ...
 
     @property
     def unk_id(self) -> int:
         """The id of [UNK]; -1 without one."""
-        ...
 
     def ids(self, texts: Sequence[str], first_index: int = 0) -> TokenIds:
         """The ids of texts; ``first_index`` is the index of the first text in errors."""
-        ...
 
     def definition(self) -> str:
         """The content of a tokenizer.json."""
-        ...
 
     def unknown_words(self, text: str, length: int) -> list[str]:
         """The words that are [UNK] among the first ``length`` tokens of a text; [] without whole words."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -77,12 +72,7 @@ class EngineTokens:
         return self.vocabulary.id(self.vocabulary.special.unk)
 
     def ids(self, texts: Sequence[str], first_index: int = 0) -> TokenIds:
-        pieces = self.engine.tokenize(
-            texts,
-            first_index=first_index,
-            with_spans=False,
-            num_threads=num_threads(),
-        )
+        pieces = self.engine.tokenize(texts, first_index=first_index, with_spans=False, num_threads=num_threads())
         return TokenIds(pieces.input_ids, pieces.cu_seqlens, 1)
 
     def definition(self) -> str:

@@ -22,8 +22,8 @@ from bertkit.words.number_lines import (
     MISALIGNED,
     NOT_A_NUMBER,
     NOT_FINITE,
+    POWERS,
     count_lines,
-    powers_of_ten,
     read_binary,
     read_lines,
 )
@@ -133,7 +133,7 @@ def _read_text(path: Path, file: BinaryIO, start: int, dim: int, named: int | No
     def read(number: int) -> list[bytes]:
         first, data = int(first_rows[number]), _lines(file, *parts[number])
         bounds = np.empty((int(first_rows[number + 1]) - first, 2), np.int64)
-        done, problem = read_lines(data, dim, vectors[first : first + len(bounds)], bounds, powers_of_ten())
+        done, problem = read_lines(data, dim, vectors[first : first + len(bounds)], bounds, POWERS)
         if problem:
             line = data.tobytes().split(b"\n")[done]
             raise DataError(f"{path}, line {first_line + first + done}: {_why(line, dim, problem)}")
@@ -226,7 +226,7 @@ def _distinct(path: Path, words: list[bytes], vectors: np.ndarray) -> WordVector
     if invalid := [one for one, word in pairs if "\ufffd" in one and one.encode() != word]:
         warn(
             f"{path}: {len(invalid)} words are not UTF-8, {invalid[0]!r} first; such bytes become U+FFFD, and words "
-            "that differ only in them become one: convert the file (iconv -f latin1 -t utf-8)",
+            "that differ only in them become one: convert the file (iconv -f latin1 -t utf-8)"
         )
     if len(set(spelled)) == len(spelled):
         return WordVectors(spelled, vectors, np.arange(len(spelled), dtype=np.int32))
@@ -235,7 +235,5 @@ def _distinct(path: Path, words: list[bytes], vectors: np.ndarray) -> WordVector
         rows.setdefault(word, row)
     number = len(spelled) - len(rows)
     again = next(word for row, word in enumerate(spelled) if rows[word] != row)
-    warn(
-        f"{path}: {number} lines repeat a word, {again!r} first; the first vector of each word is kept",
-    )
+    warn(f"{path}: {number} lines repeat a word, {again!r} first; the first vector of each word is kept")
     return WordVectors(list(rows), vectors, np.fromiter(rows.values(), np.int32, len(rows)))

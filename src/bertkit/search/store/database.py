@@ -120,16 +120,13 @@ def has_store(folder: Path) -> bool:
     size = path.stat().st_size
     if size > _PAGE_BYTES:
         return True
+    if not size:
+        return False
     try:  # the tables may be in SQLite's log alone
-        return size > 0 and _num_tables(path) > 0
+        with closing(_connect(f"{_uri(path)}?mode=rw")) as connection:
+            return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None
     except sqlite3.DatabaseError:
         return True  # `Database` says why it cannot be read
-
-
-def _num_tables(path: Path) -> int:
-    with closing(_connect(f"{_uri(path)}?mode=rw")) as connection:
-        (number,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    return number
 
 
 def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
@@ -147,9 +144,17 @@ def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None]) ->
         if is_folder and (not _files(folder) or INDEX_FILE in _files(folder)):
             folder.mkdir(parents=True, exist_ok=True)
             lock.acquire()
-        if not is_folder or not _is_unused(folder):
+        files = _files(folder) if is_folder else set()
+        is_unfinished = INDEX_FILE in files and files <= _FILES and not has_store(folder)
+        if not is_folder or (files and not is_unfinished):
             raise UsageError(f"{folder} exists and is not an empty folder: choose another, or open the store in it")
-        _create(folder, fill)
+        with _explained(folder, _ROLLED_BACK), closing(_connect(f"{_uri(folder / INDEX_FILE)}?mode=rwc")) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN")
+            fill(connection)
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute("COMMIT")
     except OSError as error:
         raise StoreError(f"{folder} cannot be written: {error.strerror}") from None
     finally:
@@ -159,25 +164,6 @@ def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None]) ->
 def _files(folder: Path) -> set[str]:
     """The files in a folder, without that of the lock; none if there is no folder."""
     return {path.name for path in folder.iterdir()} - {LOCK_NAME} if folder.exists() else set()
-
-
-def _is_unused(folder: Path) -> bool:
-    files = _files(folder)
-    return not files or (INDEX_FILE in files and files <= _FILES and not has_store(folder))
-
-
-def _create(folder: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
-    with _explained(folder, _ROLLED_BACK):
-        connection = _connect(f"{_uri(folder / INDEX_FILE)}?mode=rwc")
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("BEGIN")
-            fill(connection)
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
-            connection.execute("COMMIT")
-        finally:
-            connection.close()
 
 
 def _connect(uri: str) -> sqlite3.Connection:

@@ -168,7 +168,7 @@ def new_vectors(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Numbers of the records and vectors of their texts, embedded from scratch."""
     for batch in _batches(_numbers(connection), batch_size):
-        yield batch, embedded(list(_texts(connection, batch).values()), identity, embed)
+        yield batch, embedded(_values(connection, "text", batch), identity, embed)
 
 
 def repaired_vectors(
@@ -201,9 +201,8 @@ def repaired_vectors(
             good = is_good[live.positions[batch]]
             vectors[good] = readable[live.positions[batch][good]]
         if not good.all():
-            texts = _texts(connection, numbers[~good])
-            vectors[~good] = embedded(list(texts.values()), identity, embed)
-            changed += _ids(connection, numbers[~good])
+            vectors[~good] = embedded(_values(connection, "text", numbers[~good]), identity, embed)
+            changed += _values(connection, "id", numbers[~good])
         yield numbers, vectors
 
 
@@ -213,13 +212,10 @@ def _numbers(connection: sqlite3.Connection) -> np.ndarray:
     return np.array([number for (number,) in rows], np.int64)
 
 
-def _texts(connection: sqlite3.Connection, numbers: np.ndarray) -> dict[int, str]:
-    return dict(connection.execute(f"SELECT number, text FROM record WHERE {_LISTED}", [json.dumps(numbers.tolist())]))
-
-
-def _ids(connection: sqlite3.Connection, numbers: np.ndarray) -> list[str]:
-    rows = connection.execute(f"SELECT id FROM record WHERE {_LISTED}", [json.dumps(numbers.tolist())])
-    return [id for (id,) in rows]
+def _values(connection: sqlite3.Connection, column: str, numbers: np.ndarray) -> list[str]:
+    """A column of the records with these numbers."""
+    rows = connection.execute(f"SELECT {column} FROM record WHERE {_LISTED}", [json.dumps(numbers.tolist())])
+    return [value for (value,) in rows]
 
 
 def _batches(rows: np.ndarray, size: int = ROWS_AT_ONCE) -> Iterator[np.ndarray]:

@@ -168,10 +168,7 @@ class Snapshot:
     def get(self, ids: Sequence[str]) -> list[Record]:
         """See `VectorStore.get`."""
         ids = checked_ids("ids", ids)
-        rows = self.connection.execute(
-            f"SELECT number, {COLUMNS} FROM record WHERE id IN (SELECT value FROM json_each(?))", [json.dumps(ids)]
-        )
-        return in_order(ids, self._records(rows.fetchall()))
+        return in_order(ids, self._records(self._rows_with("id", ids)))
 
     def records(self, numbers: Sequence[int] | np.ndarray) -> list[Record]:
         """Records by number, in the order of the numbers; unknown numbers are skipped."""
@@ -191,11 +188,11 @@ class Snapshot:
         return [*islice(dict.fromkeys(matched), MOST_COPIES)]
 
     def _rows(self, numbers: np.ndarray) -> dict[int, Row]:
-        rows = self.connection.execute(
-            f"SELECT number, {COLUMNS} FROM record WHERE number IN (SELECT value FROM json_each(?))",
-            [json.dumps(numbers.tolist())],
-        )
-        return {row[0]: row for row in rows.fetchall()}
+        return {row[0]: row for row in self._rows_with("number", numbers.tolist())}
+
+    def _rows_with(self, column: str, values: Sequence[Any]) -> list[Row]:
+        query = f"SELECT number, {COLUMNS} FROM record WHERE {column} IN (SELECT value FROM json_each(?))"
+        return self.connection.execute(query, [json.dumps(values)]).fetchall()
 
     def all_records(self, where: Filter | None = None) -> Iterator[Record]:
         """Every record, or those that a filter matches, in the order of their numbers."""

@@ -31,7 +31,7 @@ from bertkit.search.store.view import Views
 from bertkit.search.store.writer_lock import WriterLock
 
 
-class VectorStore:
+class VectorStore(AbstractContextManager["VectorStore"]):
     """Records that are searched by vector, in a folder: SQLite for records, append-only files for vectors.
 
     Any number of processes and threads may search; one at a time may write, from its first change until `close`. A
@@ -341,9 +341,6 @@ class VectorStore:
         self._writer_lock.release()
         self._views.close()
         self._is_writer = False
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

@@ -7,11 +7,4 @@ from bertkit.tasks.reading.questions import read_questions
 from bertkit.tasks.reading.tagged import read_tagged
 from bertkit.tasks.reading.texts import read_labeled_texts
 
-__all__ = [
-    "BadRows",
-    "LabelKind",
-    "read_choices",
-    "read_labeled_texts",
-    "read_questions",
-    "read_tagged",
-]
+__all__ = ["BadRows", "LabelKind", "read_choices", "read_labeled_texts", "read_questions", "read_tagged"]

@@ -37,11 +37,7 @@ _SQUAD = {"question": "question", "context": "context", "answer": "answers", "id
 
 
 def read_questions(
-    path: str | Path,
-    *,
-    labeled: bool = True,
-    columns: Mapping[str, str] = {},
-    bad_rows: BadRows | None = None,
+    path: str | Path, *, labeled: bool = True, columns: Mapping[str, str] = {}, bad_rows: BadRows | None = None
 ) -> Iterator[Question]:
     """Read the questions of a file, one at a time.
 

@@ -288,18 +288,17 @@ def _of_rows(source: _Source, table: Table) -> Iterator[Item]:
     if words_key is not None:
         tags_key = table.require("tags", columns.get("tags"), _KNOWN["tags"]) if labeled else ""
         for row in table.rows:
-            yield _bad(row) if row.problem else _of_words(row, words_key, tags_key, source.class_names)
+            yield _bad(row, row.problem) if row.problem else _of_words(row, words_key, tags_key, source.class_names)
         return
     text_key = table.require("text", columns.get("text"), _KNOWN["text"])
-    spans_key = ""
-    if labeled and "spans" in table.names and "spans" not in columns:
+    if not labeled:
+        spans_key = ""
+    elif "spans" in table.names and "spans" not in columns:
         spans_key = "spans"
-    elif labeled:
-        spans_key = (
-            "tags"
-            if "tags" in table.names and WORD_SPANS in table.names
-            else (table.require("spans", columns.get("spans"), _KNOWN["spans"]))
-        )
+    elif "tags" in table.names and WORD_SPANS in table.names:
+        spans_key = "tags"
+    else:
+        spans_key = table.require("spans", columns.get("spans"), _KNOWN["spans"])
     for row in table.rows:
         text, problem = ("", row.problem) if row.problem else text_of(row.values, text_key)
         name = id_of(row.values)
@@ -322,8 +321,8 @@ def _of_rows(source: _Source, table: Table) -> Iterator[Item]:
             yield Item(row.line, text, spans, None, entities, problem, name, snapped, row.path)
 
 
-def _bad(row: Row) -> Item:
-    return Item(row.line, problem=row.problem, path=row.path)
+def _bad(row: Row, problem: str) -> Item:
+    return Item(row.line, problem=problem, path=row.path)
 
 
 def _given_words(given: Any, text: str) -> tuple[tuple[Span, ...], str]:
@@ -366,26 +365,18 @@ def _of_words(row: Row, words_key: str, tags_key: str, class_names: Sequence[str
         try:
             tags = named_classes(tags, tags_key, class_names)
         except BadRow as error:
-            return _bad(row._replace(problem=str(error)))
+            return _bad(row, str(error))
     for key, value in ((words_key, words), (tags_key, tags)):
         if not key:
             continue
         if not isinstance(value, list) or not value or not all(isinstance(part, str) for part in value):
-            return Item(
-                row.line, path=row.path, problem=f": {key!r} is {value!r:.60}, expected a list of strings, none empty"
-            )
+            return _bad(row, f": {key!r} is {value!r:.60}, expected a list of strings, none empty")
         if not all(part.strip() for part in value):
             number = next(number for number, part in enumerate(value, start=1) if not part.strip())
-            return Item(
-                row.line, path=row.path, problem=f": {key!r} has an empty string at {number}: expected none empty"
-            )
+            return _bad(row, f": {key!r} has an empty string at {number}: expected none empty")
     assert isinstance(words, list)
     if tags is not None and len(words) != len(tags):
-        return Item(
-            row.line,
-            path=row.path,
-            problem=f" has {len(words)} words and {len(tags)} tags: expected one tag for each word",
-        )
+        return _bad(row, f" has {len(words)} words and {len(tags)} tags: expected one tag for each word")
     text, spans = joined(words)
     _, problem = text_of({"text": text}, "text")
     tags = None if tags is None else [tag.strip() for tag in tags]

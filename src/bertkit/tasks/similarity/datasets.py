@@ -8,7 +8,6 @@ import numpy as np
 from bertkit.batch import LabeledBatch
 from bertkit.randomness import in_random_order
 from bertkit.tasks.row_feed import RowFeed
-from bertkit.tokenizer.ragged import ranges
 
 _ORDER = 0xD57  # distinguishes the order of batches from that of rows
 
@@ -39,10 +38,7 @@ class BySize(RowFeed):
         rows = self._sets[which]
         end = (number + 1) * self.batch_size if number < self._num_batches[which] - 1 else len(rows)
         seed = (self.seed + which) % 2**63
-        indices = in_random_order(np.arange(number * self.batch_size, end), len(rows), seed, epoch)
-        chosen = self._share(rows[indices])
-        starts = self._bounds[chosen]
-        return self.data.take(ranges(starts, self._bounds[chosen + 1] - starts))
+        return self._taken(rows[in_random_order(np.arange(number * self.batch_size, end), len(rows), seed, epoch)])
 
     def _choose(self, number: int, epoch: int) -> tuple[int, int]:
         """The data set of a batch of the epoch, and the index of the batch in it."""

@@ -64,7 +64,7 @@ class SimilarityScorer:
     def results(self) -> dict[str, float]:
         scores = np.array([one.score for one in self._predictions])
         if self._kind == "pairs":
-            return {name: _mean(values) for name, values in self.values().items()}
+            return {name: float(np.mean(row)) if row else float("nan") for name, row in self.values().items()}
         targets = np.array([row.score for row in self._rows], np.float64)
         return pair_results(targets, scores, is_binary=self._kind == "binary")
 
@@ -98,7 +98,3 @@ class SimilarityScorer:
                 others = ~np.isin(texts[once], list(asked[row.query]))
                 ranks.append(1 + int((scores[number][others] >= own[number]).sum()))
         return [1 / rank for rank in ranks], [float(rank == 1) for rank in ranks]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else float("nan")
