@@ -212,7 +212,7 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("library", ["numpy", "safetensors"])
 def test_full_disk_is_named_for_every_library(library: str, tmp_path: Path) -> None:
     values, target = np.zeros(20_000, np.float32), tmp_path / "values"
-    full = pytest.raises(OSError, match=f"(too large|on device): '{target}'$")
+    full = pytest.raises(OSError, match=f"(too large|on device), make room on its disk: '{target}'$")
     with full, files_end_after(30_000), whole_file(target) as temporary:
         values.tofile(temporary) if library == "numpy" else save_file({"values": values}, temporary)
     assert not list(tmp_path.iterdir())
