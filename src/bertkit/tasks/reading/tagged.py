@@ -119,10 +119,10 @@ def read_tagged_file(file: ExampleFile, scheme: Scheme | None) -> Iterator[Tagge
         items = list(items)
         if tags_of_file := [item.tags for item in items if item.tags is not None]:
             reading = _reading(tags_of_file, scheme, file.label_names)
-    of_words = reading or _Reading("plain", STANDARD, scheme, file.label_names, ())
+    how = reading or _Reading("plain", STANDARD, scheme, file.label_names, ())
 
     def tagged(item: Item) -> TaggedText:
-        tags = _tags(item, of_words) if file.labeled else None
+        tags = _tags(item, how) if file.labeled else None
         if item.num_snapped:
             bad_rows.note(path, "spans were moved to the borders of words", item.num_snapped)
         return TaggedText(item.text, item.words, tags, location(item.path or path, item.line), item.id)
