@@ -22,6 +22,7 @@ from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.finetuning.network import model_to_train
 from bertkit.tasks import CrossEncoding, Loss
 from bertkit.tasks.cross_encoder.scorer import ScoredTexts, TextScores
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.losses.lists import LambdaLoss
 from bertkit.tasks.reading.text_sets import read_text_sets
 from bertkit.training import compute_gradients_of_vectors, outputs_of
@@ -247,11 +248,11 @@ def test_bad_rows(data: list[TextSet], options: dict[str, Any], message: str) ->
 
 def test_scores_of_texts_in_files(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"query": "A", "positives": ["B"], "negatives": ["C"], "scores": [3, -1.5]}')
-    (row,) = read_text_sets(tmp_path / "a.jsonl")
+    (row,) = read_text_sets(ExampleFile(tmp_path / "a.jsonl"))
     assert row.scores == (3.0, -1.5)
     (tmp_path / "b.jsonl").write_text('{"query": "A", "positives": ["B"], "scores": ["high"]}')
     with pytest.raises(DataError, match=r"has the score 'high' in 'scores': expected a number; .* remove the row$"):
-        list(read_text_sets(tmp_path / "b.jsonl"))
+        list(read_text_sets(ExampleFile(tmp_path / "b.jsonl")))
 
 
 def test_rank_takes_a_column_a_generator_or_one_text(encoder: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bertkit.corpus.texts import find_files, read_texts
 from bertkit.errors import DataError, UsageError
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample
 from bertkit.tasks.reading import BadRows, read_choices, read_labeled_texts, read_questions, read_tagged
 from bertkit.tasks.reading.text_sets import read_text_sets
@@ -487,8 +488,10 @@ def test_several_pairs_of_columns_are_refused(write):
     (row,) = read_labeled_texts(table, "class", columns={"text": "premise", "pair": "hypothesis"})
     assert row.texts == ("a", "b")
     with pytest.raises(DataError, match="choose one with --columns query=NAME positive=NAME"):
-        list(read_text_sets(write("b.csv", "query,positive,document\na,b,c\n")))
-    (row,) = read_text_sets(write("d.csv", "source,target\na,b\n"), columns={"query": "source", "positive": "target"})
+        list(read_text_sets(ExampleFile(write("b.csv", "query,positive,document\na,b,c\n"))))
+    (row,) = read_text_sets(
+        ExampleFile(write("d.csv", "source,target\na,b\n"), columns={"query": "source", "positive": "target"})
+    )
     assert (row.query, row.positives, row.score) == ("a", ("b",), None)  # not a score, as its name is chosen
 
 

@@ -29,6 +29,7 @@ from bertkit.sequence_training import (
     sequence_metrics,
 )
 from bertkit.tasks import SequenceExample
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.reading.pairs import read_pairs
 from bertkit.tokenizer.byte_level import train_byte_level
@@ -352,7 +353,7 @@ def test_command_line_trains_and_generates(
 def test_rejects_invalid_pairs(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "pairs.csv").write_text(content)
     with pytest.raises(DataError, match=message):
-        list(read_pairs(tmp_path / "pairs.csv"))
+        list(read_pairs(ExampleFile(tmp_path / "pairs.csv")))
 
 
 def test_rejects_long_targets_and_unfitting_models(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -16,6 +16,7 @@ from bertkit.evidence.outcomes import outcomes_of
 from bertkit.finetuning import FinetuningSettings
 from bertkit.finetuning.network import model_to_train
 from bertkit.tasks import SiameseClassification, TextExample
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.reading.text_sets import read_text_sets
 from bertkit.training import compute_gradients, outputs_of
 
@@ -101,17 +102,17 @@ def test_finetune_evaluate_and_embed(encoder: Path, tmp_path: Path, capsys: pyte
 def test_class_labels_are_not_scores(tmp_path: Path) -> None:
     (tmp_path / "nli.csv").write_text("premise,hypothesis,label\nA,B,neutral\n")
     with pytest.raises(DataError, match="for pairs with classes use siamese-classification"):
-        list(read_text_sets(tmp_path / "nli.csv"))
+        list(read_text_sets(ExampleFile(tmp_path / "nli.csv")))
 
 
 def test_neighboring_paragraphs_are_pairs(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("One\nand one.\n\n* * *\n\nTwo.\n\n\nThree.")
-    rows = list(read_text_sets(tmp_path / "book.txt", columns={"positive": "next"}))
+    rows = list(read_text_sets(ExampleFile(tmp_path / "book.txt", columns={"positive": "next"})))
     assert [row.texts for row in rows] == [("One and one.", "Two."), ("Two.", "Three.")]
     assert rows[1].location.endswith("book.txt, line 6")
     (tmp_path / "rows.csv").write_text("text\nA\nB\nC\n")
-    rows = list(read_text_sets(tmp_path / "rows.csv", columns={"positive": "next"}))
+    rows = list(read_text_sets(ExampleFile(tmp_path / "rows.csv", columns={"positive": "next"})))
     assert [row.texts for row in rows] == [("A", "B"), ("B", "C")]
     (tmp_path / "one.txt").write_text("One.\n")
     with pytest.raises(DataError, match="positive=next expects two texts or more"):
-        list(read_text_sets(tmp_path / "one.txt", columns={"positive": "next"}))
+        list(read_text_sets(ExampleFile(tmp_path / "one.txt", columns={"positive": "next"})))

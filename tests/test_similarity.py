@@ -24,6 +24,7 @@ from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import DataError, UsageError
 from bertkit.finetuning.teaching import taught
 from bertkit.tasks import CrossEncoding, Similarity
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.loss import Loss
 from bertkit.tasks.losses.in_batch import InBatch, Masked
@@ -386,7 +387,7 @@ def test_feed_yields_every_row_once_and_no_single_row_batches() -> None:
 
 def read(path: Path, content: str, **columns: str) -> list[TextSet]:
     path.write_text(content)
-    return list(read_text_sets(path, columns=columns))
+    return list(read_text_sets(ExampleFile(path, columns=columns)))
 
 
 def test_files_of_every_form(tmp_path: Path) -> None:
@@ -634,7 +635,7 @@ def test_refuses_a_batch_of_one(encoder: Path, tmp_path: Path, capsys: pytest.Ca
 def test_refuses_a_query_without_positives(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"query": "A", "positives": [], "negatives": ["B"]}\n')
     with pytest.raises(DataError, match="line 1 has no positive in 'positives': add one, or remove the row"):
-        list(read_text_sets(tmp_path / "rows.jsonl"))
+        list(read_text_sets(ExampleFile(tmp_path / "rows.jsonl")))
 
 
 @pytest.mark.parametrize(
@@ -719,7 +720,7 @@ def test_finetune_with_a_guide(encoder: Path, tmp_path: Path, capsys: pytest.Cap
 def test_a_run_says_what_it_learns_from(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("anchor,positive,negative1\na,b,c\nd,e,\n")
-    rows = list(read_text_sets(path))
+    rows = list(read_text_sets(ExampleFile(path)))
     assert [row.negatives for row in rows] == [("c",), ()]
     said = list(Similarity.of_examples(rows, {}).choices_for(rows))
     assert said == ["objective in-batch: 2 rows, 1 of them with negatives"]

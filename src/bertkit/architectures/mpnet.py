@@ -36,7 +36,6 @@ class MpnetConfig(BertConfig):
         return _FIRST_POSITION
 
     def layer(self, number: int) -> LayerConfig:
-        """As `BertConfig.layer`."""
         return replace(super().layer(number), positions=DistanceBias())
 
 

@@ -211,7 +211,6 @@ class ExtractionFeed(LabeledFeed):
     data: Any
 
     def batch(self, position: int, progress: float) -> Any:
-        """As `LabeledFeed.batch`."""
         epoch, number = divmod(position, self.batches_per_epoch)
         indices = np.arange(number * self.batch_size, min((number + 1) * self.batch_size, len(self.data)))
         return self.data.take(self._share(in_random_order(indices, len(self.data), self.seed, epoch)), epoch)

@@ -120,7 +120,6 @@ class _Reader(Runner):
     states: dict[_Key, Tensor] = field(kw_only=True, compare=False)  # last hidden states of each sequence
 
     def run(self, encodings: Encodings, forward: Callable[[Batch, np.ndarray], Tensor], **options: Any) -> Tensor:
-        """See `Runner.run`."""
         keys = _keys(encodings.input_ids, encodings.token_type_ids, encodings.cu_seqlens.tolist())
         missing = {key: index for index, key in enumerate(keys) if key not in self.states}
         if missing:

@@ -18,7 +18,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TaughtText, other_input
 from bertkit.tasks.loss import Loss, LossFunction, mean_of, sums_of
-from bertkit.tasks.reading.texts import read_labeled_texts
+from bertkit.tasks.reading.texts import read_labeled_file
 from bertkit.tasks.task import Option, TextTask
 from bertkit.tasks.text_sets import TEACHER
 from bertkit.tokenizer import Encodings
@@ -91,7 +91,7 @@ class Alignment(TextTask):
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TaughtText]:
-        for example in read_labeled_texts(file.path, None, columns=file.columns, bad_rows=file.bad_rows):
+        for example in read_labeled_file(file, None):
             yield TaughtText(example.text, location=example.location)
 
     @classmethod

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TaggedText
-from bertkit.tasks.reading.tagged import read_tagged
+from bertkit.tasks.reading.tagged import read_tagged_file
 from bertkit.tasks.task import RowTask
 
 
@@ -24,7 +24,4 @@ class Extraction(RowTask):
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TaggedText]:
-        return read_tagged(
-            file.path, labeled=file.labeled, columns=file.columns, scheme="BIO", class_names=file.class_names,
-            bad_rows=file.bad_rows,
-        )  # fmt: skip
+        return read_tagged_file(file, "BIO")

@@ -7,7 +7,7 @@ from bertkit.errors import DataError
 from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import SequenceExample
 from bertkit.tasks.reading.pairs import read_pairs
-from bertkit.tasks.reading.texts import read_labeled_texts
+from bertkit.tasks.reading.texts import read_labeled_file
 from bertkit.tasks.task import RowTask
 
 
@@ -30,7 +30,7 @@ class SequenceToSequence(GenerativeTask):
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[SequenceExample]:
-        return read_pairs(file.path, file.columns, file.bad_rows)
+        return read_pairs(file)
 
 
 class CausalLanguageModel(GenerativeTask):
@@ -49,7 +49,7 @@ class CausalLanguageModel(GenerativeTask):
             DataError: no such file, no column for the text, or no text at all.
         """
         has_any = False
-        for example in read_labeled_texts(file.path, None, columns=file.columns, bad_rows=file.bad_rows):
+        for example in read_labeled_file(file, None):
             if example.text.strip():
                 has_any = True
                 yield SequenceExample(example.text, location=example.location)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.tasks.example_file import ExampleFile, GuessRank, labeled_file
+from bertkit.tasks.example_file import ExampleFile, GuessRank
 from bertkit.tasks.examples import Sequences, encode_sequences
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.field_types import check_field_types
@@ -247,11 +247,9 @@ class TextTask(RowTask):
     @classmethod
     def read_dev(cls, file: ExampleFile, train: Sequence[Any]) -> Iterator[Any]:
         """As `RowTask.read_dev`, with the labels of the training examples."""
-        bad_rows = file.bad_rows
-        usable = cls.usable(train)[0] if bad_rows is not None and bad_rows.skip else train
+        usable = cls.usable(train)[0] if file.bad_rows is not None and file.bad_rows.skip else train
         task = cls.of_examples(usable, file.options)
-        reading: dict[str, Any] = {"columns": file.columns, "class_names": file.class_names, **file.options}
-        return task.read(labeled_file(task, file.path, bad_rows=bad_rows, **reading))
+        return task.read(replace(file, label_names=task.known_labels, options={**file.options, **task.reading_options}))
 
     def labeled_example(self, item: Any) -> Any:
         """Convert a pair (input, label), with an input for `example`, to an example; examples are returned as they are.

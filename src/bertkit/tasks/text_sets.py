@@ -157,7 +157,7 @@ class OfTextSets(TextTask):
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TextSet]:
-        return read_text_sets(file.path, labeled=file.labeled, columns=file.columns, bad_rows=file.bad_rows)
+        return read_text_sets(file)
 
     @classmethod
     def example(cls, item: Any, label: Any = None, location: str = "") -> TextSet:

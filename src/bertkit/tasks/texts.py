@@ -14,7 +14,7 @@ from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import Sequences, TextExample, other_input
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.reading.labels import LabelKind
-from bertkit.tasks.reading.texts import check_label_columns, read_labeled_texts
+from bertkit.tasks.reading.texts import check_label_columns, read_labeled_file
 from bertkit.tasks.sentence_vectors import OnSentenceVectors
 from bertkit.tokenizer import Encodings
 
@@ -37,16 +37,7 @@ class OfTexts(JudgedTask, OnSentenceVectors):
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TextExample]:
-        kind = cls.label_kind if file.labeled else None
-        return read_labeled_texts(
-            file.path,
-            kind,
-            columns=file.columns,
-            label_names=file.label_names,
-            class_names=file.class_names,
-            label_separator=file.options.get("label_separator"),
-            bad_rows=file.bad_rows,
-        )
+        return read_labeled_file(file, cls.label_kind if file.labeled else None)
 
     @classmethod
     def example(cls, item: str | tuple[str, str] | TextExample, label: Any = None, location: str = "") -> TextExample:

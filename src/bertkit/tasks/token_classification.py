@@ -23,7 +23,7 @@ from bertkit.tasks.examples import TaggedText
 from bertkit.tasks.extraction import Extraction
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.probabilities import log_softmax
-from bertkit.tasks.reading.tagged import read_tagged
+from bertkit.tasks.reading.tagged import read_tagged_file
 from bertkit.tasks.scoring import EntityLabels, Scoring, WordLabels
 from bertkit.tasks.tagged_texts import rule_of_words, shares_of_words, tagged_text
 from bertkit.tasks.tags import (
@@ -114,17 +114,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TaggedText]:
         scheme = None if file.label_names is None else guess_scheme(file.label_names)
-        return read_tagged(
-            file.path,
-            labeled=file.labeled,
-            columns=file.columns,
-            scheme=file.options.get("scheme", scheme),
-            label_names=file.label_names,
-            class_names=file.class_names,
-            words=file.options.get("words") or "punctuation",
-            snap_spans=bool(file.options.get("snap_spans")),
-            bad_rows=file.bad_rows,
-        )
+        return read_tagged_file(file, file.options.get("scheme", scheme))
 
     @classmethod
     def contradiction(cls, examples: Sequence[TaggedText]) -> str:

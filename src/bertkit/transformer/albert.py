@@ -50,7 +50,6 @@ class AlbertEncoder(Encoder):
         return cast(AlbertConfig, config).num_hidden_groups
 
     def in_order(self) -> list[Layer]:
-        """As `Encoder.in_order`."""
         number = self.config.num_hidden_layers
         groups = [int(layer / (number / len(self.layers))) for layer in range(number)]
         return [cast(Layer, self.layers[group]) for group in groups]

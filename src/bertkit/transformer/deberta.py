@@ -51,7 +51,6 @@ class DebertaConfig(BertConfig):
         return False
 
     def layer(self, number: int) -> LayerConfig:
-        """As `BertConfig.layer`."""
         scale = float(np.sqrt(np.float32(3 * self.head_dim)))  # the published code computes it in float32
         return replace(super().layer(number), positions=DisentangledPositions(scale))
 

@@ -50,7 +50,6 @@ class DecodingCache(Attention):
         return self.own.attend(number, query_key_value)
 
     def attend_sources(self, number: int, queries: Tensor) -> Tensor:
-        """As `Attention.attend_sources`."""
         assert self.sources is not None
         return self.sources.attend(number, queries)
 

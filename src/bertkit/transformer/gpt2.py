@@ -25,5 +25,4 @@ class Gpt2Config(BertConfig):
         return False
 
     def layer(self, number: int) -> LayerConfig:
-        """As `BertConfig.layer`."""
         return replace(super().layer(number), norm_order="pre", has_joint_inputs=True)

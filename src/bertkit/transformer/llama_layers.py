@@ -32,7 +32,6 @@ class LlamaLayersConfig(BertConfig):
         self.layer(0)
 
     def layer(self, number: int) -> LayerConfig:
-        """As `BertConfig.layer`."""
         return replace(
             super().layer(number),
             num_key_value_heads=self.num_attention_heads

@@ -23,7 +23,6 @@ class NeoBertConfig(LlamaLayersConfig):
     rope_factor: float = field(default=1.0, init=False)
 
     def layer(self, number: int) -> LayerConfig:
-        """As `BertConfig.layer`."""
         return replace(
             super().layer(number),
             intermediate_size=-(-(2 * self.intermediate_size // 3) // 8) * 8,

@@ -38,7 +38,6 @@ class NomicBertConfig(BertConfig):
         return False
 
     def layer(self, number: int) -> LayerConfig:
-        """As `BertConfig.layer`."""
         return replace(
             super().layer(number),
             positions=RotaryPositions(self.rope_theta, self.rope_factor),

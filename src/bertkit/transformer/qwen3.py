@@ -19,5 +19,4 @@ class Qwen3Config(LlamaLayersConfig):
     rope_theta: float = 1_000_000.0  # base of the rotary frequencies
 
     def layer(self, number: int) -> LayerConfig:
-        """As `BertConfig.layer`."""
         return replace(super().layer(number), has_head_norms=True)

@@ -42,7 +42,6 @@ class RelativeBiasEncoder(Encoder):
         self.relative_attention_bias: nn.Embedding = table(NUM_BUCKETS, config.num_attention_heads)
 
     def distance_bias(self, longest: int) -> Rows:
-        """As `Encoder.distance_bias`."""
         weight = self.relative_attention_bias.weight
         if isinstance(weight, np.ndarray):
             return weight[bucket(np.arange(1 - longest, longest))].T

@@ -24,7 +24,7 @@ from bertkit.tokenizer import Tokenizer
 from bertkit.words.encoder import StaticEncoder
 from bertkit.words.job import VectorJob, VectorLoop
 from bertkit.words.settings import PairTraining
-from bertkit.words.tokens import tokens_of
+from bertkit.words.tokens import EngineTokens
 
 
 class _PairLoop(VectorLoop):
@@ -95,7 +95,7 @@ class _PairLoop(VectorLoop):
     def encoder(self) -> StaticEncoder:
         rows = np.where(self.is_known, np.arange(len(self.vectors)), -1).astype(np.int32)
         weights = np.ones(len(rows), np.float32)
-        tokens = tokens_of(self.tokenizer.engine)
+        tokens = EngineTokens(self.tokenizer.engine)
         return StaticEncoder(tokens, self.vectors, rows, weights, SentenceSettings(normalize=True))
 
 

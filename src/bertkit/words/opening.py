@@ -17,7 +17,7 @@ from bertkit.transformer.kernels.arrays import floats
 from bertkit.words.encoder import StaticEncoder
 from bertkit.words.spacy_folder import read_spacy, spacy_vocabulary
 from bertkit.words.static_folder import is_static_folder, read_static_folder
-from bertkit.words.tokens import tokens_of, whole_words
+from bertkit.words.tokens import EngineTokens, whole_words
 from bertkit.words.word_files import read_word_file
 
 _OF_MODELS = (".json", ".safetensors", ".gguf", ".onnx", ".pt", ".pth", ".ckpt", ".h5")
@@ -113,7 +113,7 @@ def input_embeddings(model: Model) -> StaticEncoder:
     """
     check_model(model)
     vectors = floats(model.checkpoint.parts.encoder.embeddings.word.weight)
-    tokens = tokens_of(model.tokenizer.engine)
+    tokens = EngineTokens(model.tokenizer.engine)
     rows = np.full(len(tokens.vocabulary), -1, np.int32)
     for token_id, token in enumerate(tokens.vocabulary.tokens):
         if token_id not in model.tokenizer.vocabulary.special_ids() and not token.startswith("[unused"):

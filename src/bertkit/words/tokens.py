@@ -58,9 +58,13 @@ class Tokens(Protocol):
 
 @dataclass(frozen=True)
 class EngineTokens:
-    """The compiled engine; ``content`` is the tokenizer.json that it was read from, "" for whole words."""
+    """The engine of a model, or that of whole words; special tokens in a text are treated as text.
 
-    engine: WordPiece
+    Attributes:
+        content: the tokenizer.json that the engine was read from; "" to write one.
+    """
+
+    engine: Engine
     content: str = field(default="", repr=False)
 
     @property
@@ -69,16 +73,20 @@ class EngineTokens:
 
     @property
     def unk_id(self) -> int:
-        return self.vocabulary.id(self.vocabulary.special.unk)
+        return self.vocabulary.id(name) if (name := self.vocabulary.special.unk) in self.vocabulary else -1
 
     def ids(self, texts: Sequence[str], first_index: int = 0) -> TokenIds:
         pieces = self.engine.tokenize(texts, first_index=first_index, with_spans=False, num_threads=num_threads())
         return TokenIds(pieces.input_ids, pieces.cu_seqlens, 1)
 
     def definition(self) -> str:
+        if isinstance(self.engine, LibraryTokenizer):
+            return self.engine.definition
         return self.content or json.dumps(tokenizer_json(self.engine), ensure_ascii=False)
 
     def unknown_words(self, text: str, length: int) -> list[str]:
+        if isinstance(self.engine, LibraryTokenizer):
+            return []
         pieces = self.engine.tokenize([text])
         assert pieces.spans is not None
         unknown = np.flatnonzero(pieces.input_ids[: 1 + length] == self.unk_id)  # after [CLS]
@@ -116,33 +124,3 @@ def whole_words(words: Sequence[str]) -> EngineTokens:
     entries = [HIDDEN + word if word.startswith(CONTINUATION) else word for word in words]
     engine = WordPiece(Vocabulary((*entries, *names), special), Normalization(lowercase, strip_accents=False))
     return EngineTokens(engine)
-
-
-def tokens_of(engine: Engine) -> Tokens:
-    """The tokenizer of a model; special tokens in a text are treated as text."""
-    return EngineTokens(engine) if isinstance(engine, WordPiece) else ModelTokens(engine)
-
-
-@dataclass(frozen=True)
-class ModelTokens:
-    """Other kinds of model tokenizers."""
-
-    engine: LibraryTokenizer
-
-    def unknown_words(self, text: str, length: int) -> list[str]:
-        return []
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.engine.vocabulary
-
-    @property
-    def unk_id(self) -> int:
-        return self.vocabulary.id(name) if (name := self.vocabulary.special.unk) in self.vocabulary else -1
-
-    def ids(self, texts: Sequence[str], first_index: int = 0) -> TokenIds:
-        pieces = self.engine.tokenize(texts, first_index=first_index, with_spans=False)
-        return TokenIds(pieces.input_ids, pieces.cu_seqlens, 1)
-
-    def definition(self) -> str:
-        return self.engine.definition

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from bertkit.errors import UsageError
 from bertkit.files import BadRow
 from bertkit.files.labeled_tables import named_classes, unknown_label, whole_number
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import Label
 
 LabelKind = Literal["class", "set", "number"]
@@ -39,7 +40,7 @@ class LabelsOfFile:
         kind: None: labels are not read.
         values: the number of rows with each value of the column, by which separators and the ways of writing "no label"
             are identified.
-        label_names, class_names, label_separator: as in `read_labeled_texts`.
+        file: its label names, class names and option "label_separator" are as in `read_labeled_texts`.
 
     Attributes:
         notes: what was guessed, with the number of rows, or 0.
@@ -48,14 +49,8 @@ class LabelsOfFile:
         UsageError: a separator without characters.
     """
 
-    def __init__(
-        self,
-        kind: LabelKind | None,
-        values: Mapping[Any, int],
-        label_names: Sequence[str] | None,
-        class_names: Sequence[str] | None,
-        label_separator: str | None,
-    ) -> None:
+    def __init__(self, kind: LabelKind | None, values: Mapping[Any, int], file: ExampleFile) -> None:
+        label_names, class_names = file.label_names, file.class_names
         self.kind, self.label_names, self.class_names = kind, label_names, class_names
         self.notes: Counter[str] = Counter()
         self._is_published = bool(label_names) and all(map(_PUBLISHED.fullmatch, label_names or ()))
@@ -73,10 +68,10 @@ class LabelsOfFile:
         self._has_bits = kind == "set" and class_names is not None and _are_bits(values, len(class_names))
         if self._has_bits:
             self.notes["labels are lists of 0 and 1, one for each of the names"] = 0
-        if label_separator == "":
+        self._separator: str | None = file.options.get("label_separator")
+        if self._separator == "":
             raise UsageError("label_separator='': expected the characters between two labels")
-        self._separator = label_separator
-        if kind == "set" and label_separator is None:
+        if kind == "set" and self._separator is None:
             self._separator = self._found_separator([value for value in values if isinstance(value, str)])
 
     def read(self, values: Mapping[str, Any], name: str) -> Label:

@@ -1,12 +1,12 @@
 """Reader of pairs of source and target: csv, tsv, jsonl and parquet files."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from bertkit.errors import DataError
 from bertkit.files import BadRow, BadRows, location
 from bertkit.files.labeled_tables import check_roles, open_table
 from bertkit.files.tables import Row
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import SequenceExample
 
 _ROLES = ("source", "target")
@@ -16,20 +16,15 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def read_pairs(
-    path: str | Path, columns: Mapping[str, str] = {}, bad_rows: BadRows | None = None
-) -> Iterator[SequenceExample]:
-    """Read the pairs of a file, one at a time.
-
-    Args:
-        columns: names by role, "source" and "target", if they are not recognized; without a header columns 1 and 2.
-        bad_rows: receives unusable rows; None: such a row is an error.
+def read_pairs(file: ExampleFile) -> Iterator[SequenceExample]:
+    """Read the pairs of a file, one at a time: without a header and `ExampleFile.columns` of "source" and "target",
+    columns 1 and 2.
 
     Raises:
         DataError: no such file, fewer than two columns, a row without source or target, or no row at all.
         UsageError: an unknown role.
     """
-    bad_rows = bad_rows or BadRows()
+    path, columns, bad_rows = file.path, file.columns, file.bad_rows or BadRows()
     check_roles(columns, _ROLES)
     known = {name for names in _KNOWN.values() for name in names}
     with open_table(path, list(columns.values()), known) as table:

@@ -26,6 +26,7 @@ from bertkit.files.labeled_tables import (
 )
 from bertkit.files.lines import Line, open_lines
 from bertkit.files.tables import Row
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TaggedText
 from bertkit.tasks.reading.conll import DOCUMENT_START, Item, conll_items
 from bertkit.tasks.reading.formats import format_of, open_rows
@@ -105,19 +106,23 @@ def read_tagged(
         DataError: no such file, no column for text or tags, a bad text, no text at all.
         UsageError: a csv file with labels, or an unknown role.
     """
-    bad_rows = bad_rows or BadRows()
+    options = {"words": words, "snap_spans": snap_spans}
+    return read_tagged_file(ExampleFile(path, labeled, columns, label_names, bad_rows, options, class_names), scheme)
+
+
+def read_tagged_file(file: ExampleFile, scheme: Scheme | None) -> Iterator[TaggedText]:
+    """As `read_tagged`; "words" and "snap_spans" are options of the file."""
+    path, bad_rows = file.path, file.bad_rows or BadRows()
     reading = None
-    source = _Source(
-        path, labeled, columns, words, snap_spans, class_names, lambda sentence: bad_rows.note(path, sentence)
-    )
-    items: Iterable[Item] = _items(source)
-    if labeled and scheme != "plain":
+    items: Iterable[Item] = _items(file, lambda sentence: bad_rows.note(path, sentence))
+    if file.labeled and scheme != "plain":
         items = list(items)
         if tags_of_file := [item.tags for item in items if item.tags is not None]:
-            reading = _reading(tags_of_file, scheme, label_names)
+            reading = _reading(tags_of_file, scheme, file.label_names)
+    how = reading or _Reading("plain", STANDARD, scheme, file.label_names, ())
 
     def tagged(item: Item) -> TaggedText:
-        tags = _tags(item, reading or _Reading("plain", STANDARD, scheme, label_names, ())) if labeled else None
+        tags = _tags(item, how) if file.labeled else None
         if item.num_snapped:
             bad_rows.note(path, "spans were moved to the borders of words", item.num_snapped)
         return TaggedText(item.text, item.words, tags, location(item.path or path, item.line), item.id)
@@ -191,26 +196,14 @@ def _tags(item: Item, reading: _Reading) -> tuple[str, ...]:
     return tuple(tags)
 
 
-@dataclass(frozen=True)
-class _Source:
-    """A file, with the arguments of `read_tagged`."""
-
-    path: str | Path
-    labeled: bool
-    columns: Mapping[str, str]
-    words: Words
-    snap_spans: bool
-    class_names: Sequence[str] | None
-    note: Callable[[str], None]  # called with what is guessed
-
-
-def _items(source: _Source) -> Iterator[Item]:
-    path, labeled, columns, suffix = source.path, source.labeled, source.columns, extension(source.path)
-    if not labeled and (str(path) == "-" or (suffix == ".txt" and not _is_conll(source))):
+def _items(file: ExampleFile, note: Callable[[str], None]) -> Iterator[Item]:
+    """The texts of a file; ``note`` is called with what is guessed."""
+    path, labeled, columns, suffix = file.path, file.labeled, file.columns, extension(file.path)
+    if not labeled and (str(path) == "-" or (suffix == ".txt" and not _is_conll(file, note))):
         with open_lines(path) as lines:
             for row in map(text_row, lines):
                 if "\t" in row.values["text"]:
-                    source.note(WITH_TABS)
+                    note(WITH_TABS)
                 yield Item(row.line, row.values["text"], problem=row.problem)
     elif (
         suffix in (".jsonl", ".parquet", ".json", ".ndjson")
@@ -218,8 +211,8 @@ def _items(source: _Source) -> Iterator[Item]:
         or (suffix in TABLES and _has_lists(path, columns))
     ):
         known = [name for names in _KNOWN.values() for name in names]
-        with open_rows(path, columns.values(), known, note=source.note) as table:
-            yield from _of_rows(source, table)
+        with open_rows(path, columns.values(), known, note=note) as table:
+            yield from _of_rows(file, table)
     elif not labeled and (suffix == ".csv" or (suffix == ".tsv" and _has_text(path, columns))):
         yield from _of_table(path, columns)
     elif suffix == ".csv":
@@ -228,22 +221,22 @@ def _items(source: _Source) -> Iterator[Item]:
             "its sentence: convert it to jsonl"
         )
     else:
-        for item in conll_items(path, labeled, columns, source.note):
-            yield item if item.tags is None or source.class_names is None else _named(item, source.class_names)
+        for item in conll_items(path, labeled, columns, note):
+            yield item if item.tags is None or file.class_names is None else _named(item, file.class_names)
 
 
-def _is_conll(source: _Source) -> bool:
+def _is_conll(file: ExampleFile, note: Callable[[str], None]) -> bool:
     """Whether a txt file without labels to read is CoNLL: by its name, the columns of the caller, or tags of entities
     at the ends of its first lines, of which it then has as many fields in each."""
-    if ".conll" in Path(source.path).suffixes or source.columns:
+    if ".conll" in Path(file.path).suffixes or file.columns:
         return True
-    with open_lines(source.path) as lines:
+    with open_lines(file.path) as lines:
         rows = [line.text.split() for line in islice(lines, _SAMPLE_LINES)]
     rows = [fields for fields in rows if fields and fields[0] != DOCUMENT_START]
     tags = Counter(fields[-1] for fields in rows)
     if len({len(fields) for fields in rows}) != 1 or len(rows[0]) < 2 or "O" not in tags or not guess_notation(tags):
         return False
-    source.note("read as CoNLL, with a tag at the end of each line")
+    note("read as CoNLL, with a tag at the end of each line")
     return True
 
 
@@ -276,9 +269,9 @@ def _of_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[Item]:
             yield Item(row.line, text, problem=problem, id=id_of(row.values))
 
 
-def _of_rows(source: _Source, table: Table) -> Iterator[Item]:
+def _of_rows(file: ExampleFile, table: Table) -> Iterator[Item]:
     """The texts of a table with words and tags, or with a text and spans."""
-    labeled, columns = source.labeled, source.columns
+    labeled, columns = file.labeled, file.columns
     check_roles(columns, JSONL_ROLES)
 
     def key(role: str) -> str | None:
@@ -288,7 +281,7 @@ def _of_rows(source: _Source, table: Table) -> Iterator[Item]:
     if words_key is not None:
         tags_key = table.require("tags", columns.get("tags"), _KNOWN["tags"]) if labeled else ""
         for row in table.rows:
-            yield _bad(row, row.problem) if row.problem else _of_words(row, words_key, tags_key, source.class_names)
+            yield _bad(row, row.problem) if row.problem else _of_words(row, words_key, tags_key, file.class_names)
         return
     text_key = table.require("text", columns.get("text"), _KNOWN["text"])
     if not labeled:
@@ -305,7 +298,7 @@ def _of_rows(source: _Source, table: Table) -> Iterator[Item]:
         if problem or not labeled:
             yield Item(row.line, text, problem=problem, id=name, path=row.path)
             continue
-        spans, given = words_of(text, source.words), row.values.get(WORD_SPANS)
+        spans, given = words_of(text, file.options.get("words") or "punctuation"), row.values.get(WORD_SPANS)
         if given is not None:
             spans, problem = _given_words(given, text)
         if problem:
@@ -316,8 +309,9 @@ def _of_rows(source: _Source, table: Table) -> Iterator[Item]:
                 problem = f": 'tags' is {tags!r:.60}, expected a list of {len(spans)} strings, one for each word"
             yield Item(row.line, text, spans, None if problem else tags, problem=problem, id=name, path=row.path)
         else:
-            value = _named_spans(_listed(row.values.get(spans_key)), source.class_names)
-            entities, problem, snapped = entities_of_spans(value, text, spans, snap=source.snap_spans)
+            value = _named_spans(_listed(row.values.get(spans_key)), file.class_names)
+            snap = bool(file.options.get("snap_spans"))
+            entities, problem, snapped = entities_of_spans(value, text, spans, snap=snap)
             yield Item(row.line, text, spans, None, entities, problem, name, snapped, row.path)
 
 

@@ -13,6 +13,7 @@ from bertkit.files import BadRow, BadRows, location
 from bertkit.files.labeled_tables import Table, check_roles, needed_text, open_table
 from bertkit.files.lines import Line, open_lines
 from bertkit.files.tables import Row
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import TextSet
 from bertkit.tasks.reading.texts import HEADERLESS_SHAPES, LABELS, TEXT_PAIRS, TEXTS, headerless_columns
 
@@ -30,25 +31,21 @@ _NEGATIVE = re.compile(r"negatives?(_?\d+)?")
 _KNOWN = {*TEXTS, *(name for pair in PAIRS for name in pair), *SCORES}
 
 
-def read_text_sets(
-    path: str | Path, *, labeled: bool = True, columns: Mapping[str, str] = {}, bad_rows: BadRows | None = None
-) -> Iterator[TextSet]:
+def read_text_sets(file: ExampleFile) -> Iterator[TextSet]:
     """Read the rows of a file, one at a time.
 
     Args:
-        path: csv, tsv, jsonl or parquet; txt and "-", standard input, have a text on each line. Columns named negative,
-            negative_1, negative1, ... hold negatives; in jsonl and parquet a column may hold a list.
-        labeled: False: scores are not read.
-        columns: names by role, "query", "positive", "negative", "score" and "scores", if they are not recognized;
-            several negatives as negative="a,b"; scores is a list with a number for each other text. positive="next"
-            makes pairs of neighboring texts: paragraphs of a txt file, separated by empty lines, or rows of a table.
-        bad_rows: receives unusable rows; None: such a row is an error.
+        file: csv, tsv, jsonl or parquet; txt and "-", standard input, have a text on each line. Columns named negative,
+            negative_1, negative1, ... hold negatives; in jsonl and parquet a column may hold a list. Its columns are
+            names of "query", "positive", "negative", "score" and "scores"; several negatives are negative="a,b", and
+            scores is a list with a number for each other text. positive="next" makes pairs of neighboring texts:
+            paragraphs of a txt file, separated by empty lines, or rows of a table.
 
     Raises:
         DataError: no such file, no column for the texts, a bad row, no row at all.
         UsageError: an unknown role.
     """
-    bad_rows = bad_rows or BadRows()
+    path, labeled, columns, bad_rows = file.path, file.labeled, file.columns, file.bad_rows or BadRows()
     check_roles(columns, ROLES)
     if columns.get("positive") == NEXT:
         yield from _neighbors(path, {role: name for role, name in columns.items() if role != "positive"}, bad_rows)
@@ -76,7 +73,9 @@ def _neighbors(path: str | Path, columns: Mapping[str, str], bad_rows: BadRows) 
     if str(path).endswith(".txt"):
         texts = _paragraphs(path, bad_rows)
     else:
-        texts = ((row.query, row.location) for row in read_text_sets(path, columns=columns, bad_rows=bad_rows))
+        texts = (
+            (row.query, row.location) for row in read_text_sets(ExampleFile(path, columns=columns, bad_rows=bad_rows))
+        )
     has_any = False
     for (text, where), (after, _) in pairwise(texts):
         has_any = True

@@ -14,6 +14,7 @@ from bertkit.errors import DataError
 from bertkit.files import BadRow, BadRows, extension, location
 from bertkit.files.labeled_tables import WITH_TABS, Table, check_roles, id_of, needed_text
 from bertkit.files.tables import Row
+from bertkit.tasks.example_file import ExampleFile
 from bertkit.tasks.examples import Label, TextExample
 from bertkit.tasks.reading.formats import open_rows
 from bertkit.tasks.reading.labels import LabelKind, LabelsOfFile
@@ -71,7 +72,14 @@ def read_labeled_texts(
         DataError: no such file, no column for text or label, a bad row, no row at all.
         UsageError: an unknown role.
     """
-    bad_rows = bad_rows or BadRows()
+    options = {"label_separator": label_separator}
+    file = ExampleFile(path, kind is not None, columns, label_names, bad_rows, options, class_names)
+    return read_labeled_file(file, kind)
+
+
+def read_labeled_file(file: ExampleFile, kind: LabelKind | None) -> Iterator[TextExample]:
+    """As `read_labeled_texts`; "label_separator" is an option of the file."""
+    path, columns, bad_rows = file.path, file.columns, file.bad_rows or BadRows()
     check_roles(columns, TEXT_ROLES)
     if kind is None:
         columns = {role: name for role, name in columns.items() if role != "label"}
@@ -87,7 +95,7 @@ def read_labeled_texts(
             if kind == "set":
                 values = (tuple(map(str, value)) if isinstance(value, list) else value for value in values)
             labels = Counter(value for value in values if isinstance(value, str | int | float | tuple))
-        of_file = LabelsOfFile(kind, labels, label_names, class_names, label_separator)
+        of_file = LabelsOfFile(kind, labels, file)
 
         def example(row: Row) -> TextExample:
             if not {"text", "pair"} & set(columns):

@@ -56,7 +56,6 @@ class InvariantKeyValueCache(PlainKeyValueCache):
     """`PlainKeyValueCache` of bfloat16, float16 or float32. A row is bit-identical regardless of the other rows."""
 
     def begin_attend(self, cu_new: np.ndarray, lengths: np.ndarray, cache_rows: np.ndarray, is_causal: bool) -> None:
-        """As `PlainKeyValueCache.begin_attend`."""
         num_new = np.diff(cu_new)
         num_seen = np.repeat(lengths, num_new)
         if is_causal:
@@ -64,7 +63,6 @@ class InvariantKeyValueCache(PlainKeyValueCache):
         self._rows_of_tokens, self._seen = self._sent(np.repeat(cache_rows, num_new), num_seen)
 
     def attend(self, number: int, rows: Tensor) -> Tensor:
-        """As `PlainKeyValueCache.attend`."""
         keys, values = self.layers[number].unbind()  # (G, H, C, K) each
         context = rows.new_zeros(len(rows), self.num_heads * self.head_dim)
         num_columns = triton.next_power_of_2(self.head_dim)

@@ -45,14 +45,12 @@ class WholeSequences(Attention):
         self.batch, self.rotary, self.distinct = batch, rotary, distinct
 
     def inputs(self, number: int, layer: PreparedLayer, read: Any) -> Any:
-        """As `Attention.inputs`."""
         if number or self.distinct is None:
             return super().inputs(number, layer, read)
         tokens, row_of = self.distinct
         return super().inputs(number, layer, read[tokens])[row_of]
 
     def attend(self, number: int, layer: PreparedLayer, query_key_value: Any) -> Any:
-        """As `Attention.attend`."""
         positions = layer.positions
         rotary = self.rotary[positions] if isinstance(positions, RotaryPositions) else None
         return layer.steps.attend(layer, query_key_value, self.batch, rotary)
