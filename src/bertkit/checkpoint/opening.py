@@ -248,10 +248,11 @@ def _sentence_arguments(settings: SentenceSettings, directory: Path, hidden_size
 
 
 def _score_activation(directory: Path, config: PublishedConfig) -> str | None:
-    """The activation of the scores of a cross-encoder, from any of the files that sentence-transformers writes it
-    to."""
+    """The activation of the scores of a cross-encoder, from any of the files that sentence-transformers writes it to;
+    it reads the first of them only next to a modules.json."""
     path = directory / "config_sentence_transformers.json"
-    name = read_activation(read_json(path) or {}, path) or config.score_activation
+    content = read_json(path) if sentence_modules(directory) else None
+    name = read_activation(content or {}, path) or config.score_activation
     if name is not None and name not in OUTPUT_ACTIVATIONS:
         raise CheckpointError(
             f"{directory} has scores with the activation {name}; supported: {', '.join(OUTPUT_ACTIVATIONS)}"
