@@ -58,6 +58,7 @@ class PublishedConfig:
     problem_type: str | None = None  # "regression", "single_label_classification", "multi_label_classification"
     classifier_dropout: float | None = None
     score_activation: str | None = None  # for cross-encoders, the name of a torch class
+    pad_token_id: int | None = None
     is_tied: bool = True  # the masked LM head shares the matrix of the word embedding
 
 
@@ -127,6 +128,7 @@ def parse_config(content: dict[str, Any], path: Path, ignore_keys: Collection[st
         problem_type=member(content, "problem_type", str, path),
         classifier_dropout=_classifier_dropout(content, path),
         score_activation=_score_activation(content, path),
+        pad_token_id=member(content, "pad_token_id", int, path),
         is_tied=member(content, _TIED, bool, path, True),
     )
 

@@ -131,6 +131,13 @@ def open_checkpoint(
     are_chosen = bool(set(stored_heads) - set(heads) or set(stored_heads) & set(new))  # the heads to load
     _check_all_used(stored, stored.keys() - provenance.keys(), names, are_chosen, folder)
     tokenizer = _tokenizer(folder, config.transformer.vocab_size)
+    reads_last = any(record.heads[head].input(config.transformer) == "last" for head in set(heads) - set(new))
+    if reads_last and config.pad_token_id == tokenizer.sep_id:
+        raise CheckpointError(
+            f"{folder / 'config.json'} has pad_token_id={config.pad_token_id}, the id that ends every text: the class "
+            "of transformers reads the last token with another id, which is not supported; write null if the "
+            "classifier was trained on the end of a text"
+        )
     if settings is None and late is None:
         limits, _ = limits_of(folder) if sentence_modules(directory) else ({}, folder)
         if "sequence_classification" in stored_heads:
