@@ -206,6 +206,16 @@ def test_older_name_of_the_maximum_length(tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path).model_max_length == 30
 
 
+@pytest.mark.parametrize("is_older", [True, False])
+def test_special_tokens_that_two_files_name_differently(is_older: bool, tmp_path: Path) -> None:
+    write_vocabulary(tmp_path, [*TOKENS, "[END]"])
+    decoder = {"99": stated("[END]", normalized=False, special=True)}
+    edit_json(tmp_path / "tokenizer_config.json", sep_token="[SEP]", added_tokens_decoder=None if is_older else decoder)
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"sep_token": "[END]"}))
+    assert_same_tokens(tmp_path)
+    assert Tokenizer.load(tmp_path).sep_id == (99 if is_older else 3)
+
+
 MARKERS = ["<e1>", "</e1>", "[unused0]"]
 MARKED = ["<e1> the cat </e1> sat", "the<e1>cat</e1>s", "<e1><e1>  </e1>", "THE <E1> [unused0] cat", "[UNUSED0]<e2>"]
 

@@ -56,7 +56,9 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
     path = directory / "tokenizer_config.json"
     config = read_json(path) or {}
     check_required_values(config, {"split_special_tokens": (False, None)}, path)
-    roles = (read_json(directory / "special_tokens_map.json") or {}) | config
+    map_of_roles = read_json(directory / "special_tokens_map.json") or {}
+    # As in transformers: the map is for older files, which list no added tokens in the config, and it counts there.
+    roles = map_of_roles | config if "added_tokens_decoder" in config else config | map_of_roles
     file = directory / "tokenizer.json"
     published = read_json(file)
     special = _special_tokens(roles, path, _named_by(published, file))
@@ -175,12 +177,8 @@ def _dumped(content: dict[str, Any]) -> str:
 def _makes_types(config: dict[str, Any], path: Path) -> bool:
     """Whether transformers gives the model the token types of a pair; it takes all as 0 without."""
     names = member(config, "model_input_names", list, path)
-    if names is None:
-        return class_of(path.parent, config) not in (
-            *_WITHOUT_TYPES,
-            *(_WITHOUT_TYPES_SINCE_5 if "backend" in config else ()),
-        )
-    return _TYPES in names
+    without = (*_WITHOUT_TYPES, *(_WITHOUT_TYPES_SINCE_5 if "backend" in config else ()))
+    return class_of(path.parent, config) not in without if names is None else _TYPES in names
 
 
 def _special_tokens(config: dict[str, Any], path: Path, defaults: SpecialTokens) -> SpecialTokens:
