@@ -119,7 +119,8 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
             f"{path}: model_max_length is {limit!r:.60}, expected a number of tokens, at least 3, for [CLS], [SEP] and "
             "one token"
         )
-    side: Any = member(config, "truncation_side", str, path, "right")
+    cut = member(published or {}, "truncation", dict, file, {})
+    side: Any = member(config, "truncation_side", str, path, str(cut.get("direction", "right")).lower())
     if side not in ("right", "left"):
         raise CheckpointError(f"{path}: truncation_side is {side!r:.60}, expected 'right' or 'left'")
     if not _makes_types(config, path):
