@@ -640,8 +640,10 @@ def saved_with_tokens(folder: Path, **settings) -> None:
         ({}, [0, 0, 0, 0, 1, 1]),
         ({"model_input_names": ["input_ids", "attention_mask"]}, [0] * 6),
         ({"tokenizer_class": "DistilBertTokenizer"}, [0] * 6),
+        ({"tokenizer_class": "TokenizersBackend"}, [0] * 6),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, [0] * 6),
     ],
-    ids=["by default", "without types", "class without types"],
+    ids=["by default", "without types", "class without types", "general class", "older name of it in new files"],
 )
 def test_types_of_pairs_are_those_of_transformers(tmp_path: Path, settings: dict, types: list[int]) -> None:
     saved_with_tokens(tmp_path, **settings)

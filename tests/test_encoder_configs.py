@@ -70,6 +70,14 @@ def test_unsupported_configs_raise_with_their_name(name: str, changes: dict, mes
         bertkit.load(tmp_path)
 
 
+def test_classes_of_another_family_without_model_type_are_refused(tmp_path: Path) -> None:
+    """RoBERTa's encoder has the tensors of BERT's, and other positions."""
+    saved("roberta", "encoder", tmp_path)
+    edit_json(tmp_path / "config.json", model_type=None)
+    with pytest.raises(CheckpointError, match=r"no model_type, and architectures=\['RobertaModel'\]: .*\"roberta\""):
+        bertkit.load(tmp_path)
+
+
 @pytest.mark.parametrize("model_type", ["deberta", "jina_embeddings_v3"])
 def test_unsupported_families_raise_with_alternatives(model_type: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))

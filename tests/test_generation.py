@@ -273,10 +273,13 @@ def test_pair_of_berts_saved_by_transformers_4(tmp_path: Path) -> None:
     names = "encoder.embeddings.position_ids", "decoder.bert.embeddings.position_ids"
     edit_tensors(tmp_path, lambda tensors: tensors.update({name: torch.arange(40)[None] for name in names}))
     assert load_generator(tmp_path).generate(TEXTS, GenerationSettings(6)) == expected
-    config["decoder"]["chunk_size_feed_forward"] = 64
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match="chunk_size_feed_forward=64; supported: 0"):
-        load_generator(tmp_path)
+    for stack, key, value in (
+        ("decoder", "chunk_size_feed_forward", 64), ("encoder", "is_decoder", True), ("decoder", "is_decoder", False),
+        ("decoder", "tie_word_embeddings", False), ("encoder", "position_embedding_type", "relative_key"),
+    ):  # fmt: skip
+        (tmp_path / "config.json").write_text(json.dumps(config | {stack: config[stack] | {key: value}}))
+        with pytest.raises(CheckpointError, match=f"{stack} has {key}={value!r}; supported: "):
+            load_generator(tmp_path)
 
 
 @pytest.mark.full

@@ -63,6 +63,7 @@ def published(
     ("expansion", "markers"),
     [
         (None, ("", "")),
+        (None, ("the", "one")),  # entries of the vocabulary, and no tokens of their own
         ({"strategy": "fixed", "length": 8, "attend": False}, ("", "")),
         ({"strategy": "fixed", "length": 11, "attend": True}, ("one ", "two ")),
         ({"strategy": "min", "length": 6, "attend": False}, ("", "")),
@@ -196,6 +197,9 @@ def test_folders_of_pylate(tmp_path: Path) -> None:
     assert late is not None and late.expansion == 16 and late.skipped == tuple(string.punctuation)
     queries = embed_tokens(model._runner, late, ["the cat", "a dog walk"], as_queries=True)
     assert queries.starts.tolist() == [0, 16, 32] and queries.vectors.shape == (32, 7)
+    edit_json(folder / "config_sentence_transformers.json", prompts={"query": "the ", "document": ""})
+    with pytest.raises(CheckpointError, match=r"query_prefix='\[unused0\]' and the prompt 'the ' .*: expected one"):
+        bertkit.load(folder)
 
 
 def test_teaches_with_its_scores(tmp_path: Path) -> None:

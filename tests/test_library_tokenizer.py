@@ -270,6 +270,19 @@ def test_texts_cut_at_their_start(ours: Tokenizer, folder: Path, tmp_path: Path)
     assert cut.cut_spans == ((int(whole.offsets[1, 0]), int(whole.offsets[-8, 1])),)
 
 
+def test_side_that_only_the_tokenizer_json_states(tmp_path: Path) -> None:
+    library = byte_level()
+    library.enable_truncation(4, direction="left")
+    save(library, tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(MODERN_SETTINGS))
+    ours, theirs = Tokenizer.load(tmp_path), published(tmp_path)
+    cut = ours.encode(TEXTS[5], max_length=8, on_long="truncate").input_ids.tolist()
+    assert cut == theirs(TEXTS[5], truncation=True, max_length=8)["input_ids"]
+    assert ours.truncation_side == "left"
+    edit_json(tmp_path / "tokenizer_config.json", truncation_side="right")
+    assert Tokenizer.load(tmp_path).truncation_side == "right"
+
+
 def test_unknown_truncation_side_is_refused(tmp_path: Path) -> None:
     save(byte_level(), tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(MODERN_SETTINGS | {"truncation_side": "middle"}))

@@ -117,6 +117,27 @@ def test_settings_of_the_config_replace_those_of_the_tokenizer(settings: dict[st
     assert all(same) == (not settings)
 
 
+def test_letter_case_that_the_config_does_not_state_is_said(tmp_path: Path) -> None:
+    saved(tmp_path, do_lower_case=False, strip_accents=True)
+    with warnings.catch_warnings(action="error"):
+        expected = Tokenizer.load(tmp_path).normalize(TEXTS[1])
+    edit_json(tmp_path / "tokenizer_config.json", do_lower_case=None)
+    with pytest.warns(
+        UserWarning, match="has lowercase=False, .* not state do_lower_case, and .* takes True: .*; write"
+    ):
+        assert Tokenizer.load(tmp_path).normalize(TEXTS[1]) == expected == "The Cafe cat"
+    edit_json(tmp_path / "tokenizer_config.json", do_lower_case=False, strip_accents=None)
+    with pytest.warns(UserWarning, match="strip_accents=True, .* takes None: "):
+        Tokenizer.load(tmp_path)
+
+
+def test_special_tokens_that_are_split_are_refused(tmp_path: Path) -> None:
+    saved(tmp_path, additional_special_tokens=["<e1>"])
+    edit_json(tmp_path / "tokenizer_config.json", split_special_tokens=True)
+    with pytest.raises(CheckpointError, match="split_special_tokens=True; supported: False"):
+        Tokenizer.load(tmp_path)
+
+
 def test_space_before_a_text_as_in_the_config(tmp_path: Path) -> None:
     roberta(tmp_path)
     config = tmp_path / "tokenizer_config.json"
@@ -145,7 +166,7 @@ def with_template(folder: Path, template: Any, name: str) -> None:
         library.post_processor = template
     content = json.loads(library.to_str())
     path.write_text(json.dumps(content if template is not None else content | {"post_processor": None}))
-    edit_json(folder / "tokenizer_config.json", tokenizer_class=name)
+    edit_json(folder / "tokenizer_config.json", tokenizer_class=name, backend=None)  # as before version 5
 
 
 @pytest.mark.parametrize(
@@ -183,6 +204,16 @@ def test_older_name_of_the_maximum_length(tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path).model_max_length == 20
     edit_json(tmp_path / "tokenizer_config.json", model_max_length=30)
     assert Tokenizer.load(tmp_path).model_max_length == 30
+
+
+@pytest.mark.parametrize("is_older", [True, False])
+def test_special_tokens_that_two_files_name_differently(is_older: bool, tmp_path: Path) -> None:
+    write_vocabulary(tmp_path, [*TOKENS, "[END]"])
+    decoder = {"99": stated("[END]", normalized=False, special=True)}
+    edit_json(tmp_path / "tokenizer_config.json", sep_token="[SEP]", added_tokens_decoder=None if is_older else decoder)
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"sep_token": "[END]"}))
+    assert_same_tokens(tmp_path)
+    assert Tokenizer.load(tmp_path).sep_id == (99 if is_older else 3)
 
 
 MARKERS = ["<e1>", "</e1>", "[unused0]"]

@@ -9,7 +9,7 @@ import pytest
 import tokenizers
 import torch
 import transformers
-from random_models import randomize
+from random_models import edit_json, randomize
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -17,7 +17,7 @@ from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 
 import bertkit
 from bertkit import Tokenizer
-from bertkit.errors import MissingHeadError, UsageError
+from bertkit.errors import CheckpointError, MissingHeadError, UsageError
 from bertkit.generation import load_generator, writes_text
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -147,6 +147,24 @@ def test_padding_changes_vectors_of_transformers_and_none_here(tmp_path: Path) -
         vectors = torch.nn.functional.normalize(last[:, -1], dim=-1).numpy()
         similarities[side] = (vectors * alone).sum(axis=1).min()
     assert similarities["right"] < 0.9 and similarities["left"] > 1 - 1e-5
+
+
+def test_classifier_reads_the_end_of_a_text(tmp_path: Path) -> None:
+    """Transformers' class reads the last token that is not padding, and the published padding is the end of texts."""
+    head: dict[str, Any] = {"heads": ["sequence_classification"], "new": ["sequence_classification"]}
+    model = bertkit.load(model_folder(tmp_path / "encoder"), **head)
+    model.checkpoint.mark_trained()
+    model.save(tmp_path / "saved")
+    encoding = model.tokenizer.encode(TEXTS[0])
+    reference = transformers.Qwen3ForSequenceClassification.from_pretrained(tmp_path / "saved")
+    ids = torch.tensor(encoding.input_ids)[None]
+    with torch.inference_mode():
+        ours = model.network.cpu()(bertkit.collate([encoding])).logits["sequence_classification"]
+        torch.testing.assert_close(reference(input_ids=ids).logits, ours, rtol=0, atol=1e-5)
+    bertkit.load(tmp_path / "saved")
+    edit_json(tmp_path / "saved" / "config.json", pad_token_id=model.tokenizer.sep_id)
+    with pytest.raises(CheckpointError, match=r"pad_token_id=300, the id that ends every text: .* write null if"):
+        bertkit.load(tmp_path / "saved")
 
 
 @pytest.mark.parametrize("prefix", [False, True])

@@ -302,6 +302,13 @@ def test_scores_of_cross_encoders_of_every_version(tmp_path: Path, version: int,
     assert np.array_equal(bertkit.load(tmp_path / "saved").score_pairs(queries[:3], texts[:3]), scores[:3])
 
 
+def test_activation_next_to_no_modules_is_not_read(tmp_path: Path) -> None:
+    cross_encoder(tmp_path, 6, "torch.nn.Tanh")
+    (tmp_path / "modules.json").unlink()
+    scores = bertkit.load(tmp_path).score_pairs(*zip(*PAIRS[:3], strict=True))
+    assert_close(scores, CrossEncoder(str(tmp_path), device="cpu").predict(PAIRS[:3]))
+
+
 def test_scores_of_several_labels(tmp_path: Path) -> None:
     reference = cross_encoder(tmp_path, 6, None, num_labels=3)
     model = bertkit.load(tmp_path)

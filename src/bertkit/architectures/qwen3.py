@@ -21,6 +21,12 @@ def _read_config(content: Content, path: Path) -> Content:
     return with_rotary(without_default_heads(content), path, ("default", "linear"), 10_000.0)
 
 
+def _write_config(content: Content) -> Content:
+    """A classifier reads the last token; transformers' reads the last one that is not padding."""
+    pad = None if content["pad_token_id"] == content["eos_token_id"] else content["pad_token_id"]
+    return write_rotary(content) | {"pad_token_id": pad}
+
+
 QWEN3 = Architecture(
     model_type="qwen3",
     class_prefix="Qwen3",
@@ -54,6 +60,6 @@ QWEN3 = Architecture(
     required_values={"attention_bias": (False,), "use_sliding_window": (False,)},
     ignored_keys=frozenset("sliding_window max_window_layers".split()),
     read_config=_read_config,
-    write_config=write_rotary,
+    write_config=_write_config,
     token_id_keys={"eos_token_id": "sep"},
 )

@@ -58,6 +58,7 @@ class PublishedConfig:
     problem_type: str | None = None  # "regression", "single_label_classification", "multi_label_classification"
     classifier_dropout: float | None = None
     score_activation: str | None = None  # for cross-encoders, the name of a torch class
+    pad_token_id: int | None = None
     is_tied: bool = True  # the masked LM head shares the matrix of the word embedding
 
 
@@ -98,6 +99,8 @@ def parse_config(content: dict[str, Any], path: Path, ignore_keys: Collection[st
         CheckpointError: it belongs to another kind of model, or has an unknown key.
     """
     model_type = content.get("model_type", "bert")
+    if "model_type" not in content:
+        _refuse_other_classes(member(content, "architectures", list, path, []), path)
     if model_type in list(OTHER_MODEL_TYPES):  # a list, as an entry of the file may be of any type
         model_type = OTHER_MODEL_TYPES[model_type]
     if model_type not in list(ARCHITECTURES):
@@ -125,8 +128,19 @@ def parse_config(content: dict[str, Any], path: Path, ignore_keys: Collection[st
         problem_type=member(content, "problem_type", str, path),
         classifier_dropout=_classifier_dropout(content, path),
         score_activation=_score_activation(content, path),
+        pad_token_id=member(content, "pad_token_id", int, path),
         is_tied=member(content, _TIED, bool, path, True),
     )
+
+
+def _refuse_other_classes(names: list[Any], path: Path) -> None:
+    """Check that a config without model_type, which is an older BERT's, names no class of another family."""
+    for record in ARCHITECTURES.values():
+        if record.model_type != "bert" and not record.published_classes().keys().isdisjoint(map(str, names)):
+            raise CheckpointError(
+                f'{path} has no model_type, and architectures={names!r:.80}: write "model_type": '
+                f'"{record.model_type}" into it'
+            )
 
 
 def config_content(path: Path) -> dict[str, Any] | None:

@@ -65,10 +65,13 @@ _MARIAN_IGNORED = (
     "forced_eos_token_id id2label label2id num_labels is_decoder decoder_vocab_size share_encoder_decoder_embeddings "
     "add_cross_attention"
 ).split()
-_BERT_IGNORED = (
-    "is_decoder add_cross_attention position_embedding_type classifier_dropout id2label label2id tie_word_embeddings "
-    "problem_type"
-).split()
+_BERT_REQUIRED: dict[str, tuple[Any, ...]] = {
+    "model_type": ("bert",),
+    "position_embedding_type": ("absolute",),
+    "tie_word_embeddings": (True,),
+}
+_OF_DECODERS = ("is_decoder", "add_cross_attention")  # keys of a pair of BERTs: true in the decoder alone
+_BERT_IGNORED = "classifier_dropout id2label label2id problem_type".split()
 _TOKENIZER_FILES = (SOURCE, TARGET, "vocab.json", TARGET_VOCAB, "tokenizer_config.json", "special_tokens_map.json")
 _CONSTANTS = (
     *(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")),
@@ -273,15 +276,9 @@ def _bert_pair_config(content: dict[str, Any], generation: dict[str, Any], path:
     stacks = []
     for stack in ("encoder", "decoder"):
         values = member(content, stack, dict, path, {})
-        kind = values.get("model_type", "bert")
-        position = values.get("position_embedding_type", "absolute")
-        if kind != "bert" or position != "absolute" or not values.get("tie_word_embeddings", True):
-            raise CheckpointError(
-                f"{path}: the {stack} is {kind!r} with {position!r} positions; supported: 'bert', tied"
-            )
         keys = {field.name: field.name for field in fields(BertConfig)}
-        required = {key: allowed for key, allowed in REQUIRED_VALUES.items() if key not in _BERT_IGNORED}
-        check_required_values(values, required, path)
+        required = REQUIRED_VALUES | _BERT_REQUIRED | dict.fromkeys(_OF_DECODERS, (stack == "decoder",))
+        check_required_values(values, required, path / stack)
         refuse_unknown_keys(values, {*keys, *required, *_BERT_IGNORED}, path)
         values = values | {"is_decoder": stack == "decoder"}
         stacks.append(transformer_config(BertConfig, values, keys, path))

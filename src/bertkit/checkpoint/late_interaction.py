@@ -24,8 +24,9 @@ class LateInteraction:
     """How a late interaction model computes token vectors of queries and documents."""
 
     layers: tuple[ProjectionLayer, ...] = ()  # over hidden states
-    query_marker: str = ""  # prefix of queries: a token of the vocabulary, or a prompt
+    query_marker: str = ""  # prefix of queries
     document_marker: str = ""
+    has_token_markers: bool = False  # a marker in the vocabulary is a token after [CLS], as in PyLate and ColBERT
     query_length: int | None = None  # maximum tokens of a query; None: the model's maximum
     document_length: int | None = None
     expansion: int | None = None  # number of tokens that queries are padded to; None: no padding
@@ -69,11 +70,19 @@ def read_late_interaction(directory: Path) -> LateInteraction | None:
             f"{directory}: its MultiVectorMask has keep_only_token_ids or skiplist_tasks: not supported"
         )
     prompts = member(content, "prompts", dict, path, {})
+    markers = {}
+    for role in ("query", "document"):
+        prefix, prompt = member(content, f"{role}_prefix", str, path), member(prompts, role, str, path, "")
+        if prefix and prompt not in ("", prefix):
+            raise CheckpointError(
+                f"{path} has {role}_prefix={prefix!r:.60} and the prompt {prompt!r:.60} ({role}): expected one of them"
+            )
+        markers[f"{role}_marker"] = prefix or prompt
     return LateInteraction(
         layers=projection_layers(directory, [one for one in modules if one["kind"] in ("Dense", "Normalize")])
         + (UnitLength(),) * is_pylate,
-        query_marker=member(content, "query_prefix", str, path) or member(prompts, "query", str, path, ""),
-        document_marker=member(content, "document_prefix", str, path) or member(prompts, "document", str, path, ""),
+        **markers,
+        has_token_markers=not content.keys().isdisjoint(("query_prefix", "document_prefix")),
         query_length=member(limits, "query_length", int, own_path) or own.get("max_seq_length"),
         document_length=member(limits, "document_length", int, own_path) or own.get("max_seq_length"),
         is_mean=str(content.get("similarity_fn_name")).lower() == "meanmaxsim",
@@ -95,6 +104,7 @@ def _of_colbert(directory: Path) -> LateInteraction:
         layers=(DenseLayer(hidden_size, width, bias=False, activation="Identity"), UnitLength()),
         query_marker=member(content, "query_token_id", str, path, "[unused0]"),
         document_marker=member(content, "doc_token_id", str, path, "[unused1]"),
+        has_token_markers=True,
         document_length=member(content, "doc_maxlen", int, path),
         expansion=member(content, "query_maxlen", int, path, _USUAL_EXPANSION),
         attends=member(content, "attend_to_mask_tokens", bool, path, False),

@@ -131,6 +131,13 @@ def open_checkpoint(
     are_chosen = bool(set(stored_heads) - set(heads) or set(stored_heads) & set(new))  # the heads to load
     _check_all_used(stored, stored.keys() - provenance.keys(), names, are_chosen, folder)
     tokenizer = _tokenizer(folder, config.transformer.vocab_size)
+    reads_last = any(record.heads[head].input(config.transformer) == "last" for head in set(heads) - set(new))
+    if reads_last and config.pad_token_id == tokenizer.sep_id:
+        raise CheckpointError(
+            f"{folder / 'config.json'} has pad_token_id={config.pad_token_id}, the id that ends every text: the class "
+            "of transformers reads the last token with another id, which is not supported; write null if the "
+            "classifier was trained on the end of a text"
+        )
     if settings is None and late is None:
         limits, _ = limits_of(folder) if sentence_modules(directory) else ({}, folder)
         if "sequence_classification" in stored_heads:
@@ -248,10 +255,11 @@ def _sentence_arguments(settings: SentenceSettings, directory: Path, hidden_size
 
 
 def _score_activation(directory: Path, config: PublishedConfig) -> str | None:
-    """The activation of the scores of a cross-encoder, from any of the files that sentence-transformers writes it
-    to."""
+    """The activation of the scores of a cross-encoder, from any of the files that sentence-transformers writes it to;
+    it reads the first of them only next to a modules.json."""
     path = directory / "config_sentence_transformers.json"
-    name = read_activation(read_json(path) or {}, path) or config.score_activation
+    content = read_json(path) if sentence_modules(directory) else None
+    name = read_activation(content or {}, path) or config.score_activation
     if name is not None and name not in OUTPUT_ACTIVATIONS:
         raise CheckpointError(
             f"{directory} has scores with the activation {name}; supported: {', '.join(OUTPUT_ACTIVATIONS)}"

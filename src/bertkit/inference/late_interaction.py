@@ -150,14 +150,14 @@ def score_tokens(
 
 
 def _encoded(runner: Runner, late: LateInteraction, texts: Sequence[str], *, as_queries: bool) -> Encodings:
-    """Encode texts with their marker: a token after [CLS] if the vocabulary has it, else a prefix."""
+    """Encode texts with their marker, a prefix or a token after [CLS]."""
     tokenizer, longest = runner.tokenizer, runner.max_positions
     marker = late.query_marker if as_queries else late.document_marker
     limit = late.query_length if as_queries else late.document_length
     if as_queries and late.expansion is not None and late.cuts_at_expansion:
         limit = late.expansion
     limit = min(limit or tokenizer.model_max_length or longest, longest)
-    is_token = marker.strip() in tokenizer.vocabulary
+    is_token = late.has_token_markers and marker.strip() in tokenizer.vocabulary
     encodings = tokenizer.encode_batch(
         list(texts) if is_token else [marker + text for text in texts],
         max_length=limit - is_token, on_long="truncate", with_offsets=False,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
-from bertkit.files.json_files import member, read_json, write_json
+from bertkit.files.json_files import check_required_values, member, read_json, write_json
 from bertkit.files.whole_files import whole_file
 from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.layout import BERT_PAIRS, TWO_SEPARATORS, PairTemplate, Side
@@ -38,8 +38,10 @@ _LONGEST_WORD = 1_000_000
 
 _TYPES = "token_type_ids"
 
-_CLASSES_WITHOUT_TYPES = ("DistilBertTokenizer", "DistilBertTokenizerFast")
-"""Classes of transformers that make no token types, in all versions."""
+_WITHOUT_TYPES = "DistilBert MPNet Roberta XLMRoberta Camembert GPT2 TokenizersBackend".split()
+"""Classes of transformers that make no token types, in all versions, without "Tokenizer"."""
+_WITHOUT_TYPES_SINCE_5 = ("Albert", *GENERAL)
+"""The same of version 5, which writes ``backend`` into the files of a tokenizer."""
 
 
 def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | None, Side]:
@@ -53,7 +55,10 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
     """
     path = directory / "tokenizer_config.json"
     config = read_json(path) or {}
-    roles = (read_json(directory / "special_tokens_map.json") or {}) | config
+    check_required_values(config, {"split_special_tokens": (False, None)}, path)
+    map_of_roles = read_json(directory / "special_tokens_map.json") or {}
+    # As in transformers: the map is for older files, which list no added tokens in the config, and it counts there.
+    roles = map_of_roles | config if "added_tokens_decoder" in config else config | map_of_roles
     file = directory / "tokenizer.json"
     published = read_json(file)
     special = _special_tokens(roles, path, _named_by(published, file))
@@ -114,7 +119,8 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
             f"{path}: model_max_length is {limit!r:.60}, expected a number of tokens, at least 3, for [CLS], [SEP] and "
             "one token"
         )
-    side: Any = member(config, "truncation_side", str, path, "right")
+    cut = member(published or {}, "truncation", dict, file, {})
+    side: Any = member(config, "truncation_side", str, path, str(cut.get("direction", "right")).lower())
     if side not in ("right", "left"):
         raise CheckpointError(f"{path}: truncation_side is {side!r:.60}, expected 'right' or 'left'")
     if not _makes_types(config, path):
@@ -172,9 +178,8 @@ def _dumped(content: dict[str, Any]) -> str:
 def _makes_types(config: dict[str, Any], path: Path) -> bool:
     """Whether transformers gives the model the token types of a pair; it takes all as 0 without."""
     names = member(config, "model_input_names", list, path)
-    if names is None:
-        return config.get("tokenizer_class") not in _CLASSES_WITHOUT_TYPES
-    return _TYPES in names
+    without = (*_WITHOUT_TYPES, *(_WITHOUT_TYPES_SINCE_5 if "backend" in config else ()))
+    return class_of(path.parent, config) not in without if names is None else _TYPES in names
 
 
 def _special_tokens(config: dict[str, Any], path: Path, defaults: SpecialTokens) -> SpecialTokens:

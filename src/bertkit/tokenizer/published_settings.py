@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import CheckpointError
+from bertkit.errors import CheckpointError, warn
 from bertkit.files.json_files import member, read_json
 from bertkit.tokenizer.added_tokens import AddedToken
 
@@ -24,10 +24,11 @@ _CLASSES = {  # file of the vocabulary -> classes of transformers that make the 
     "spm.model": ["DebertaV2", "DebertaV3", *GENERAL],
     "spiece.model": ["Albert", *GENERAL],
 }
-_OF_NORMALIZER = {  # key of tokenizer_config.json -> key of BertNormalizer in tokenizer.json
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
+_OF_NORMALIZER: dict[str, tuple[str, bool | None]] = {  # key of tokenizer_config.json -> key of BertNormalizer in
+    # tokenizer.json, and the value that BERT's classes take without the first
+    "do_lower_case": ("lowercase", True),
+    "strip_accents": ("strip_accents", None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
 
 
@@ -78,7 +79,16 @@ def as_configured(
     name = class_of(directory, config)
     match published.get("normalizer"):
         case {"type": "BertNormalizer"} as normalizer if name in _WORDPIECE:
-            stated = {ours: config[key] for key, ours in _OF_NORMALIZER.items() if key in config}
+            stated = {}
+            for key, (ours, default) in _OF_NORMALIZER.items():
+                if key in config:
+                    stated[ours] = config[key]
+                elif normalizer.get(ours, default) != default:
+                    warn(
+                        f"{directory}: tokenizer.json has {ours}={normalizer[ours]}, tokenizer_config.json does not "
+                        f"state {key}, and then {name}Tokenizer of transformers takes {default}: tokens are those "
+                        f"of tokenizer.json; write {key} into tokenizer_config.json as the model was trained"
+                    )
             published = published | {"normalizer": normalizer | stated}
     match published.get("pre_tokenizer"), config.get("add_prefix_space"):
         case {"type": "ByteLevel"} as splitter, bool(space) if name in _BYTE_LEVEL:
