@@ -148,7 +148,8 @@ def test_incompatible_arguments(models: Path, tmp_path: Path, capsys) -> None:
     other = write(tmp_path / "other.jsonl", [{"text": "a", "label": "b"}])
     long = write(tmp_path / "long.jsonl", [{"text": "cat " * 40, "score": 1}] * 3)
     for arguments, message in (
-        (["--model", model], "--data requires an argument"), (["--data", data], "--model requires an argument"),
+        (["--model", model], "evaluate requires --data"), (["--data", data], "evaluate requires --model."),
+        (["--model"], "--model requires an argument"),
         (["--data", data, "--model", model, "--limit", "3"], "Unknown option: --limit"),
         (["--data", data, "--model", model, "--against", model], "Unknown option: --against"),
         (["grammar", data, "--model", model, "--skip-bad"], "Unknown option: --skip-bad"),

@@ -137,6 +137,8 @@ def test_words_against_loops(model) -> None:
 @pytest.mark.parametrize(
     ("word", "text", "span"),
     [
+        ("caf\xe9", "Cafe\u0301, caf\xe9", (0, 5)),
+        ("Cafe\u0301", "a caf\xe9", (2, 6)),
         ("cafe", "cafe\u0301, cafe", (7, 11)),  # an accent after its letter
         ("न", "हिन्दी न", (7, 8)),  # vowel signs and a virama
         ("हिन्दी", "यह हिन्दी, है", (3, 9)),

@@ -169,6 +169,16 @@ def test_a_hidden_element_that_is_not_closed_does_not_hide_the_page() -> None:
     assert html_text("<p>One<script>if (a < b) {<p>no").text == "One"
 
 
+def test_html_rows_of_tables_are_lines() -> None:
+    table = "<table><tr><th>Item<th>Days<tr><td><p>Red <b>shoes</b></p></td><td></td><td>30</td></tr></table>"
+    rows = "Item\tDays\n\nRed shoes\t30"
+    assert html_text(f"Before{table}After").text == f"Before\n\n{rows}\n\nAfter"
+    assert html_text(f"<table><tr><td>Menu<td>{table}<td>B</table>").text == f"Menu\n\n{rows}\n\nB"
+    assert html_text("<tr><td><pre>1\n2</pre><td><pre>a\nb</pre>").text == "1\n2\n\na\nb"  # lines of code
+    page = "<tr><td>Menu<td><h2>On</h2><tr><td>A<td><p>One.<p>Two."  # tables that lay out a page
+    assert html_text(page) == ("Menu\n\nOn\n\nA\n\nOne.\n\nTwo.", "", [(6, 2, "On")])
+
+
 @pytest.mark.parametrize(
     "attribute, is_whole",
     [("src=x/", False), ("src=/", False), ("a=1 b = x/", False), ('src="x"/', True), ("src=x /", True), ("/", True)],

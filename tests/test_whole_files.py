@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 
 import bertkit.files.whole_files
 from bertkit.errors import UsageError
-from bertkit.files.whole_files import check_folder_writable, whole_file, whole_folder
+from bertkit.files.whole_files import check_folder_writable, check_writable, whole_file, whole_folder
 
 
 def write_file(path: Path) -> None:
@@ -197,6 +197,16 @@ def test_root_of_a_disk_is_no_folder_to_write() -> None:
     for write in (check_folder_writable, write_folder):
         with pytest.raises(UsageError, match="it is the root of a disk; choose a folder in it"):
             write(Path(Path.cwd().anchor))
+
+
+def test_a_folder_without_permission_is_refused_before_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, link = tmp_path / "values.npy", tmp_path / "link"
+    link.symlink_to("/dev/null")
+    monkeypatch.setattr(os, "access", lambda folder, _mode: folder != tmp_path)
+    for write, what in ((check_writable, file), (check_folder_writable, f"the folder {file}")):
+        with pytest.raises(UsageError, match=f"^cannot write {what}: {tmp_path} is not writable; choose another path$"):
+            write(file)
+    check_writable(link)  # a device, which is not replaced
 
 
 def test_a_full_disk_is_named(tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from random_models import our_model
 from word2vec_files import write_word2vec
 
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
 from bertkit.words import StaticEncoder
 from bertkit.words.benchmarks import score_benchmark
-from bertkit.words.opening import open_words
+from bertkit.words.opening import input_embeddings, open_words
 from bertkit.words.queries import analogy, axis, nearest, nearest_to, odd_one_out, unit
 
 WORDS = [f"w{number}" for number in range(211)]
@@ -109,6 +110,14 @@ def test_percentiles_on_a_direction_count_words(monkeypatch):
     encoder = StaticEncoder.of_words(["he", "she", "man", "woman", "x", "him"], vectors, rows)
     result = axis(encoder, [("he", "she"), ("man", "woman")], ["x"])
     assert result.words[0].percentile == pytest.approx(100 * 3 / 6)
+
+
+def test_words_of_a_model_are_looked_up_as_its_tokenizer_reads_them() -> None:
+    encoder = input_embeddings(our_model("encoder", 1, vocab_size=101))
+    for word in ("cat", "CAT", "c\xe1t", "Ca\u0301t"):
+        assert word in encoder and encoder.row_of(word) == encoder.tokens.vocabulary.id("cat")
+    for word in ("the cat", "cat.", "", "[CLS]", "[UNK]", "\u2603", 3):
+        assert word not in encoder
 
 
 def test_direction_is_the_shared_difference():

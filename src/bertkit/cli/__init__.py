@@ -248,7 +248,7 @@ def run(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     from cyclopts import CycloptsError
-    from cyclopts.exceptions import UnusedCliTokensError
+    from cyclopts.exceptions import MissingArgumentError, UnusedCliTokensError
 
     from bertkit.errors import BertkitError
     from bertkit.later import without_torch
@@ -269,6 +269,8 @@ def _run(arguments: list[str]) -> int:
         what = str(error)
         if isinstance(error, UnusedCliTokensError):
             what = f"not expected: {' '.join(error.unused_tokens or ())}; a text of several words needs quotation marks"
+        if isinstance(error, MissingArgumentError) and error.keyword is None:  # no option without its value
+            what = re.sub('^Command "(.+)" parameter (.+) requires an argument', r"\1 requires \2", what)
         return _fail(_misplaced(commands, error) or f"{what} (see {help_of} --help)")
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # by rich, which prints help

@@ -5,9 +5,11 @@ from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
+from bertkit.checkpoint.own_record import NAME as OWN_RECORD
 from bertkit.cli.models import EXACT, Compute, open_model
 from bertkit.cli.output import Columns, SkipBad, emit, note
 from bertkit.errors import DataError, UsageError
+from bertkit.files.whole_files import check_writable
 
 
 def command(
@@ -47,6 +49,7 @@ def command(
     folder, bad_rows, roles = Path(expanduser(model)), bad_rows_of(skip_bad), columns_of(columns)
     if not folder.is_dir() or is_adapter(str(folder)):
         raise UsageError(f"{model} is not a folder of a whole model, where the threshold is stored: save it first")
+    check_writable(folder / OWN_RECORD)
     asked = {"error": error, "recall": recall, "precision": entity_precision}
     shares = {kind: share for kind, share in asked.items() if share is not None}
     if len(shares) > 1:

@@ -11,7 +11,7 @@ from cyclopts import App
 from bertkit.cli.models import EXACT, Compute, change_trained, open_model
 from bertkit.cli.output import Columns, ModelName, SkipBad, Values, emit, note
 from bertkit.errors import UsageError
-from bertkit.files.whole_files import whole_file
+from bertkit.files.whole_files import check_writable, whole_file
 from bertkit.locate import locate
 
 if TYPE_CHECKING:
@@ -77,8 +77,10 @@ def examples(
     if (train is not None or seeds) and report is None and not card:
         raise UsageError("--train and --seeds require --report or --card, which show their results")
     folder = Path(expanduser(model))
-    if card and not folder.is_dir():
-        raise UsageError(f"--card writes into the model's folder, but {model} is not a folder")
+    if card:
+        if not folder.is_dir():
+            raise UsageError(f"--card writes into the model's folder, but {model} is not a folder")
+        check_writable(folder / "README.md")
     for other in seeds or ():
         locate(other)
     if report is not None:

@@ -44,7 +44,7 @@ def whole_file(path: str | Path, *, is_private: bool = False) -> Iterator[Path]:
 
     Raises:
         OSError: the disk is full; the error names ``path``.
-        UsageError: the folder does not exist, or ``path`` is a folder.
+        UsageError: the folder does not exist or cannot be written to, or ``path`` is a folder.
     """
     path = checked_path("the file to write", path)
     check_writable(path)
@@ -140,7 +140,8 @@ def check_writable(path: Path, *inputs: str | Path | None, endings: Sequence[str
         endings: the allowed extensions; (): any.
 
     Raises:
-        UsageError: another extension, the folder does not exist, ``path`` is a folder, or one of the inputs.
+        UsageError: another extension, the folder does not exist or cannot be written to, ``path`` is a folder, or one
+            of the inputs.
     """
     check_not_input(path, *inputs)
     if endings and path.suffix not in endings:
@@ -152,6 +153,8 @@ def check_writable(path: Path, *inputs: str | Path | None, endings: Sequence[str
         raise UsageError(f"cannot write {path}: the folder {path.parent} {problem}")
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a folder; expected a file name")
+    if not path.exists() or path.is_file():  # a device or pipe is not replaced
+        _check_access(str(path), path.parent)
 
 
 def check_not_input(path: Path, *inputs: str | Path | None) -> None:
@@ -204,9 +207,13 @@ def check_folder_writable(path: Path) -> None:
         raise UsageError(f"cannot write the folder {path}: it is the root of a disk; choose a folder in it")
     check_no_file(path)
     nearest = next(parent for parent in path.parents if parent.exists())
-    for folder in (path, nearest) if path.exists() else (nearest,):
+    _check_access(f"the folder {path}", *(path, nearest) if path.exists() else (nearest,))
+
+
+def _check_access(what: str, *folders: Path) -> None:
+    for folder in folders:
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise UsageError(f"cannot write the folder {path}: {folder} is not writable; choose another path")
+            raise UsageError(f"cannot write {what}: {folder} is not writable; choose another path")
 
 
 @contextmanager

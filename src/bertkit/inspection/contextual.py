@@ -10,7 +10,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Literal
-from unicodedata import category
+from unicodedata import category, normalize
 
 import numpy as np
 import torch
@@ -84,11 +84,13 @@ def _of_words() -> str:
 
 
 def first_occurrence(word: str, text: str) -> Span | None:
-    """The characters of a word in a text, matched as a whole word, ignoring case; None if it is not there."""
+    """The characters of a word in a text, matched as a whole word, ignoring case and whether accents are composed; None
+    if it is not there."""
     for name, value in (("the word", word), ("a text", text)):
         check_type(name, value, str)
     own = _of_words()
-    match = re.search(rf"(?<![{own}]){re.escape(word)}(?![{own}])", text, re.IGNORECASE) if word.strip() else None
+    forms = "|".join(re.escape(normalize(form, word)) for form in ("NFC", "NFD"))
+    match = re.search(rf"(?<![{own}])(?:{forms})(?![{own}])", text, re.IGNORECASE) if word.strip() else None
     return match.span() if match else None
 
 

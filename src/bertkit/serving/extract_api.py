@@ -144,7 +144,7 @@ def finder(service: Service, name: str | None) -> ServedModel:
     Raises:
         UnknownModel, WrongModelKind: there is none.
     """
-    what = "an extraction or a token classification"
+    what = "an extraction or token classification"
     if name is None:
         models = [each for each in service.models.all.values() if isinstance(each, ServedModel)]
         for kind in (EXTRACTION, TAGGING):

@@ -202,7 +202,10 @@ def _inference_model(service: Service, name: str | None) -> tuple[ServedModel, I
             columns = InferenceLabels.of(served.task.label_names or ())
             if columns is not None:
                 return served, columns
-    raise WrongModelKind("model is not a natural language inference model: expected a label named entailment")
+    kind = "natural language inference model"
+    if name is None:
+        raise WrongModelKind(f"no {kind} is served here: none has a label named entailment")
+    raise WrongModelKind(f"model is not a {kind}: {name} has no label named entailment")
 
 
 def _items(inputs: str | list[str] | list[list[str]]) -> tuple[list[Any], bool]:

@@ -38,7 +38,7 @@ class BenchmarkScore(NamedTuple):
 def score_benchmark(encoder: StaticEncoder, path: Path) -> list[BenchmarkScore]:
     """Score word vectors on a benchmark file: one score for rated pairs; for analogies one per section and one for all.
 
-    Words are looked up as given, then lowercased; the suffixes "-n", "-v", "-a", "-j" of MEN are removed.
+    Words are looked up as by `StaticEncoder.row_of`; the suffixes "-n", "-v", "-a", "-j" of MEN are removed.
 
     Raises:
         DataError: a file with other columns or not in UTF-8, or a row without its words or a finite rating.
@@ -114,4 +114,4 @@ def _score_analogies(encoder: StaticEncoder, path: Path, rows: list[dict[str, st
 
 def _row(encoder: StaticEncoder, word: str) -> int:
     """The row of a word, -1 without a vector."""
-    return encoder.row_of(word) if word in encoder or word.lower() in encoder else -1
+    return encoder.row_of(word) if word in encoder else -1

@@ -131,19 +131,29 @@ class StaticEncoder:
         return dict(zip(self.words, np.flatnonzero(self.rows >= 0).tolist(), strict=True))
 
     def __contains__(self, word: object) -> bool:
-        return word in self._word_ids
+        return isinstance(word, str) and self._token_of(word) is not None
+
+    def _token_of(self, word: str) -> int | None:
+        """The token of a word as given, else lowercased, else as the tokenizer reads it; None without a vector."""
+        for spelling in (word, word.lower()):
+            if spelling in self._word_ids:
+                return self._word_ids[spelling]
+        ids, _ = self.tokens.ids([word]).inside()
+        is_one = len(ids) == 1 and ids[0] != self.tokens.unk_id and self.rows[ids[0]] >= 0
+        return int(ids[0]) if is_one else None
 
     def row_of(self, word: str) -> int:
-        """The row of ``vectors`` for a word as given, else lowercased.
+        """The row of ``vectors`` for a word as given, else lowercased, else as the tokenizer reads it: that of many
+        models removes accents.
 
         Raises:
             UsageError: it has no vector, or is no str.
         """
         check_type("a word", word, str)
-        for spelling in (word, word.lower()):
-            if spelling in self._word_ids:
-                return int(self.rows[self._word_ids[spelling]])
-        raise UsageError(f"{word!r} has no vector among the {len(self._word_ids):,} words: give another word")
+        token = self._token_of(word)
+        if token is None:
+            raise UsageError(f"{word!r} has no vector among the {len(self._word_ids):,} words: give another word")
+        return int(self.rows[token])
 
     def vector(self, word: str) -> np.ndarray:
         """(D,) float32 vector of a word, without its weight.
@@ -154,7 +164,7 @@ class StaticEncoder:
             UsageError: it has no vector.
         """
         check_type("a word", word, str)
-        if self.ngrams is not None and word not in self and word.lower() not in self:
+        if self.ngrams is not None and word not in self:
             return self.ngrams[ngram_rows(word.lower(), len(self.ngrams))].mean(axis=0)
         return self.vectors[self.row_of(word)].copy()
 

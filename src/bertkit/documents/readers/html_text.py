@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import unescape
+from itertools import pairwise
 from typing import NamedTuple
 
 _HIDDEN = {"script", "style", "noscript", "template", "nav", "svg"}
@@ -57,7 +58,9 @@ class _Token(NamedTuple):
 
 
 def html_text(source: str) -> HtmlText:
-    """The visible text of HTML, blocks separated by empty lines. A hidden element that is never closed is visible.
+    """The visible text of HTML, blocks separated by empty lines, cells of a row by tabs if none has several blocks.
+
+    A hidden element that is never closed is visible.
 
     >>> html_text("<title>A</title><h1>On &amp; off</h1><p>One  two.</p><script>no()</script>")
     HtmlText(text='On & off\\n\\nOne two.', title='A', headings=[(0, 1, 'On & off')])
@@ -129,6 +132,7 @@ class _Reader:
         self._pieces: list[str] = []
         self._title: list[str] = []
         self._level, self._in_title, self._in_pre = 0, False, False
+        self._cells: list[int] | None = None  # the number of blocks before each cell of a row
 
     def read(self, token: _Token) -> None:
         """Read a token that is not inside of a hidden element."""
@@ -148,6 +152,11 @@ class _Reader:
             self._pieces.append(" ")  # in a heading
         elif tag in _BLOCKS:
             self._end_block()
+            if tag == "tr":
+                self._end_row()
+                self._cells = []
+            elif tag in ("td", "th") and self._cells is not None:
+                self._cells.append(len(self._blocks))
             self._level = _HEADINGS.get(tag, self._level)
             self._in_pre = self._in_pre or tag == "pre"
 
@@ -155,6 +164,8 @@ class _Reader:
         self._in_title = False  # any tag ends a title, which has none inside
         if tag in _BLOCKS:
             self._end_block()
+            if tag in ("tr", "table"):
+                self._end_row()
             self._level = 0 if tag in _HEADINGS else self._level
             self._in_pre = self._in_pre and tag != "pre"
 
@@ -164,6 +175,15 @@ class _Reader:
         if text.strip():
             self._blocks.append((text, self._level))
         self._pieces.clear()
+
+    def _end_row(self) -> None:
+        """Make the blocks of a row one, unless a cell has several, a heading or lines of code."""
+        cells, self._cells = self._cells, None
+        if cells:
+            row = self._blocks[cells[0] :]
+            most = max(end - start for start, end in pairwise([*cells, len(self._blocks)]))
+            if most == 1 and not any(level or "\n" in text for text, level in row):
+                self._blocks[cells[0] :] = [("\t".join(text for text, _ in row), 0)]
 
     def result(self) -> tuple[str, str, list[tuple[int, int, str]]]:
         self._end_block()
