@@ -10,7 +10,7 @@ import tokenizers
 import transformers
 from random_models import edit_json, vocabulary_tokens, write_vocabulary
 from test_library_tokenizer import CORPUS
-from test_older_tokenizers import albert, deberta, roberta, xlm_r
+from test_older_tokenizers import albert, deberta, mpnet, roberta, xlm_r
 from tokenizers import processors
 
 from bertkit import Tokenizer
@@ -214,6 +214,33 @@ def test_special_tokens_that_two_files_name_differently(is_older: bool, tmp_path
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"sep_token": "[END]"}))
     assert_same_tokens(tmp_path)
     assert Tokenizer.load(tmp_path).sep_id == (99 if is_older else 3)
+
+
+def _bert(folder: Path) -> None:
+    write_vocabulary(folder, [*TOKENS, "<e1>"])
+
+
+@pytest.mark.parametrize("where", ["special_tokens_map.json", "tokenizer_config.json", "added_tokens_decoder"])
+@pytest.mark.parametrize(("make", "mask"), [(roberta, "<mask>"), (mpnet, "<mask>"), (_bert, "[MASK]")])
+def test_flags_of_special_tokens_as_stated(make: Any, mask: str, where: str, tmp_path: Path) -> None:
+    make(tmp_path)
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        if not (tmp_path / file).exists():
+            (tmp_path / file).write_text('{"tokenizer_class": "RobertaTokenizer"}' if "config" in file else "{}")
+    texts = [f"the {mask} cat", f"a{mask}b", f"THE {mask.upper()} cat", f"the {mask.lower()} cat", f"{mask} {mask}"]
+    tokens = []
+    for flags in [{}, {"lstrip": True}, {"rstrip": True}, {"single_word": True}, {"normalized": True}]:
+        entry = stated(mask, normalized=False, special=True) | flags
+        if where == "added_tokens_decoder":
+            number = Tokenizer.load(tmp_path).vocabulary.id(mask)
+            edit_json(tmp_path / "tokenizer_config.json", mask_token=mask, added_tokens_decoder={str(number): entry})
+        else:
+            del entry["special"]
+            edit_json(tmp_path / where, mask_token=entry | ({} if "map" in where else {"__type": "AddedToken"}))
+        ours, theirs = Tokenizer.load(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
+        tokens.append([ours.encode(text, special_tokens_in_text=True).input_ids.tolist() for text in texts])
+        assert tokens[-1] == [theirs(text).input_ids for text in texts], flags
+    assert any(other != tokens[0] for other in tokens[1:])
 
 
 MARKERS = ["<e1>", "</e1>", "[unused0]"]

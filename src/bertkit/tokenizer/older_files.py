@@ -71,11 +71,18 @@ def older_tokenizer(
     return None
 
 
+def ids_of(content: dict[str, Any]) -> dict[str, int]:
+    """The ids of the tokens of a ``tokenizer.json``."""
+    entries = content["model"]["vocab"]
+    ids = entries if isinstance(entries, dict) else {piece: token_id for token_id, (piece, _) in enumerate(entries)}
+    return ids | {token["content"]: token["id"] for token in content["added_tokens"]}
+
+
 def with_added_tokens(content: dict[str, Any], added: list[tuple[AddedToken, int]]) -> dict[str, Any]:
-    """The content of a ``tokenizer.json`` with further added tokens, given with their ids."""
+    """The content of a ``tokenizer.json`` with added tokens, given with their ids, also instead of its own ones."""
+    ids = ids_of(content)
     entries = {token["content"]: token for token in content["added_tokens"]}
-    for token, token_id in added:
-        entries.setdefault(token.content, asdict(token) | {"id": token_id})
+    entries |= {token.content: asdict(token) | {"id": ids.get(token.content, token_id)} for token, token_id in added}
     return content | {"added_tokens": sorted(entries.values(), key=lambda entry: entry["id"])}
 
 

@@ -16,15 +16,19 @@ from bertkit.files.whole_files import whole_file
 from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.layout import BERT_PAIRS, TWO_SEPARATORS, PairTemplate, Side
 from bertkit.tokenizer.library import Engine, read_library_tokenizer
-from bertkit.tokenizer.older_files import ANGLED, SOURCE, older_tokenizer, with_added_tokens
+from bertkit.tokenizer.older_files import ANGLED, SOURCE, ids_of, older_tokenizer, with_added_tokens
 from bertkit.tokenizer.published_settings import (
     GENERAL,
+    TYPES,
     added_token,
     as_configured,
     check_class,
     class_of,
-    marker_tokens,
+    makes_types,
+    named_by,
+    special_tokens,
     stored_added_tokens,
+    tokens_with_flags,
 )
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary, from_ids
 from bertkit.tokenizer.wordpiece import MAX_CHARACTERS_PER_WORD, Normalization, WordPiece
@@ -34,14 +38,6 @@ _NO_LIMIT = 1_000_000
 
 _LONGEST_WORD = 1_000_000
 """In characters; the engine allocates a word of the maximum length for each thread."""
-
-
-_TYPES = "token_type_ids"
-
-_WITHOUT_TYPES = "DistilBert MPNet Roberta XLMRoberta Camembert GPT2 TokenizersBackend".split()
-"""Classes of transformers that make no token types, in all versions, without "Tokenizer"."""
-_WITHOUT_TYPES_SINCE_5 = ("Albert", *GENERAL)
-"""The same of version 5, which writes ``backend`` into the files of a tokenizer."""
 
 
 def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | None, Side]:
@@ -61,10 +57,10 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
     roles = map_of_roles | config if "added_tokens_decoder" in config else config | map_of_roles
     file = directory / "tokenizer.json"
     published = read_json(file)
-    special = _special_tokens(roles, path, _named_by(published, file))
-    markers = marker_tokens(roles)
+    special = special_tokens(roles, path, named_by(published, file))
+    named = tokens_with_flags(roles, path)
     if published is not None:
-        content = as_configured(directory, config, published, markers)
+        content = as_configured(directory, config, published, named)
         if _is_ours(content, file) and _is_known_template(content, config, file):
             engine = _from_tokenizer_json(content, special, file)
         else:
@@ -84,11 +80,9 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
         )
         template = BERT_PAIRS
         if _is_mpnet(directory, config) and ANGLED.cls in vocabulary:
-            special, template = _special_tokens(roles, path, replace(ANGLED, unk="[UNK]")), TWO_SEPARATORS
+            special, template = special_tokens(roles, path, replace(ANGLED, unk="[UNK]")), TWO_SEPARATORS
         vocabulary = Vocabulary(vocabulary.tokens, special)
-        added = stored_added_tokens(directory, config, {*special.spellings(), *markers})
-        named = [name for name in markers if name in vocabulary and name not in {token.content for token, _ in added}]
-        added += [(AddedToken(name, normalized=False, special=True), vocabulary.id(name)) for name in named]
+        added = stored_added_tokens(directory, config, special, named, {t: i for i, t in enumerate(vocabulary.tokens)})
         ids = _with_added(vocabulary, added, file)
         engine = WordPiece(
             from_ids(ids.items(), special),
@@ -100,11 +94,11 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
     elif (older := older_tokenizer(directory, config, language)) is not None:
         content, names, file = older
         check_class(directory, config, file)
-        special = _special_tokens(roles, path, names)
+        special = special_tokens(roles, path, names)
         # With separate vocabularies the ids of added tokens are those of one of them; a Marian vocabulary has them all.
         added = []
         if not config.get("separate_vocabs"):
-            added = stored_added_tokens(directory, config, {*special.spellings(), *markers})
+            added = stored_added_tokens(directory, config, special, named, ids_of(content))
         settings = {"eos_token": special.sep} | config
         engine = read_library_tokenizer(_dumped(with_added_tokens(content, added)), special, settings, file)
         _with_added(engine.vocabulary, added, file)
@@ -123,7 +117,7 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
     side: Any = member(config, "truncation_side", str, path, str(cut.get("direction", "right")).lower())
     if side not in ("right", "left"):
         raise CheckpointError(f"{path}: truncation_side is {side!r:.60}, expected 'right' or 'left'")
-    if not _makes_types(config, path):
+    if not makes_types(config, path):
         engine = replace(engine, template=replace(engine.template, second_type=0))
     return engine, int(limit) if limit < _NO_LIMIT else None, side
 
@@ -139,7 +133,7 @@ def wordpiece_of(published: dict[str, Any], path: Path) -> WordPiece | None:
     """
     if not _is_ours(published, path):
         return None
-    names = _named_by(published, path)
+    names = named_by(published, path)
     engine = _from_tokenizer_json(published | {"post_processor": None}, names, path)
     declared = [added_token(token, path)[0] for token in member(published, "added_tokens", list, path, [])]
     present = set(engine.vocabulary.tokens)
@@ -173,39 +167,6 @@ def _with_added(vocabulary: Vocabulary, added: list[tuple[AddedToken, int]], pat
 
 def _dumped(content: dict[str, Any]) -> str:
     return json.dumps(content, ensure_ascii=False)
-
-
-def _makes_types(config: dict[str, Any], path: Path) -> bool:
-    """Whether transformers gives the model the token types of a pair; it takes all as 0 without."""
-    names = member(config, "model_input_names", list, path)
-    without = (*_WITHOUT_TYPES, *(_WITHOUT_TYPES_SINCE_5 if "backend" in config else ()))
-    return class_of(path.parent, config) not in without if names is None else _TYPES in names
-
-
-def _special_tokens(config: dict[str, Any], path: Path, defaults: SpecialTokens) -> SpecialTokens:
-    """Special tokens by role; each is a string, or an object with its ``content``."""
-    spellings = {}
-    for role in fields(SpecialTokens):
-        value = config.get(f"{role.name}_token") or getattr(defaults, role.name)
-        spelling = value.get("content") if isinstance(value, dict) else value
-        if not isinstance(spelling, str):
-            raise CheckpointError(f"{path}: {role.name}_token is {value!r:.60}, expected a string")
-        spellings[role.name] = spelling
-    return SpecialTokens(**spellings)
-
-
-def _named_by(published: dict[str, Any] | None, path: Path) -> SpecialTokens:
-    """Special tokens of a ``tokenizer.json`` whose config names none: BERT's, or RoBERTa's if those are special."""
-    if published is None:
-        return SpecialTokens()
-    added = member(published, "added_tokens", list, path, [])
-    special = {str(token.get("content")) for token in added if isinstance(token, dict) and token.get("special")}
-    names = {}
-    for role in fields(SpecialTokens):
-        ours, angled = (getattr(tokens, role.name) for tokens in (SpecialTokens(), ANGLED))
-        names[role.name] = angled if angled in special and ours not in special else ours
-    model = member(published, "model", dict, path, {})
-    return SpecialTokens(**names | {"unk": member(model, "unk_token", str, path, names["unk"])})
 
 
 def _is_mpnet(directory: Path, config: dict[str, Any]) -> bool:
@@ -268,7 +229,7 @@ def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path
 
 def _is_plain(token: AddedToken, special: SpecialTokens) -> bool:
     """True for a special token of the vocabulary without matching flags, as in the engine."""
-    return token.content in special.spellings() and not (token.single_word or token.lstrip or token.rstrip)
+    return token.content in special.spellings() and token == AddedToken(token.content, normalized=False, special=True)
 
 
 def _template(post_processor: dict[str, Any], special: SpecialTokens, path: Path) -> PairTemplate:
@@ -324,7 +285,7 @@ def write_engine(
     names = engine.vocabulary.special
     roles = {f"{role.name}_token": getattr(names, role.name) for role in fields(SpecialTokens)}
     # The defaults of model_input_names differ between classes, and between versions of transformers.
-    types = [_TYPES] if with_types and engine.template.second_type else []
+    types = [TYPES] if with_types and engine.template.second_type else []
     fixed = {"model_input_names": ["input_ids", *types, "attention_mask"], "truncation_side": truncation_side}
     limit = {} if model_max_length is None else {"model_max_length": model_max_length}
     if isinstance(engine, WordPiece):
