@@ -11,7 +11,7 @@ from random_models import edit_json, our_model, published_model, randomize, save
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
-from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
 
 import bertkit
 from bertkit.checkpoint import SentenceSettings
@@ -44,6 +44,7 @@ def chains() -> dict[str, list]:
         "norm": [Pooling(size, "lasttoken"), LayerNorm(size), Normalize()],
         "two": [Pooling(size, ("cls", "mean")), Dense(2 * size, 12), LayerNorm(12)],
         "all": [Pooling(size, ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"))],
+        "dropout": [Pooling(size, "mean"), Dropout(0.5), Dense(size, 9), Dropout(0.1), Normalize()],
         "other-order": [Pooling(size, ("weightedmean", "cls")), Normalize()],
     }
 

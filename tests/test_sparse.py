@@ -63,7 +63,8 @@ def test_published_limit_of_texts_is_applied(published: Path, tmp_path: Path) ->
 @pytest.mark.full
 def test_settings_are_saved(published: Path, tmp_path: Path) -> None:
     pooling = SpladePooling(pooling_strategy="sum", activation_function="log1p_relu")
-    SparseEncoder(modules=[MLMTransformer(str(published)), pooling], device="cpu").save(str(tmp_path / "saved"))
+    modules = [MLMTransformer(str(published)), pooling]
+    SparseEncoder(modules=modules, max_active_dims=7, device="cpu").save(str(tmp_path / "saved"))
     edit_json(tmp_path / "saved" / "sentence_bert_config.json", max_seq_length=20)
     model, given = bertkit.load(tmp_path / "saved"), texts(5)
     model.save(tmp_path / "again")
@@ -71,6 +72,7 @@ def test_settings_are_saved(published: Path, tmp_path: Path) -> None:
     assert again.checkpoint.sparse == model.checkpoint.sparse
     vectors = model.embed_sparse(given).dense()
     np.testing.assert_array_equal(again.embed_sparse(given).dense(), vectors)
+    assert (np.count_nonzero(vectors, axis=1) == 7).all()
     theirs = SparseEncoder(str(tmp_path / "again"), device="cpu").encode(given, convert_to_sparse_tensor=False)
     np.testing.assert_allclose(vectors, theirs.numpy(), rtol=2e-5, atol=2e-5)
 
@@ -80,7 +82,7 @@ def test_settings_are_saved(published: Path, tmp_path: Path) -> None:
     [
         ({"prompts": {"q": "red "}, "default_prompt_name": "q"}, r"puts the prompt 'red ' \(q\) before texts"),
         ({"prompts": {"query": "red ", "document": ""}}, r"puts the prompt 'red ' \(query\) before texts"),
-        ({"max_active_dims": 3}, "max_active_dims=3: not supported"),
+        ({"max_active_dims": 0}, "max_active_dims=0: expected at least 1"),
     ],
 )
 def test_settings_that_are_not_applied_raise(
@@ -122,7 +124,7 @@ def test_queries_of_an_inference_free_model_are_looked_up(published: Path, tmp_p
         query_modules=[SparseStaticEmbedding(tokenizer=documents.tokenizer, weight=weights)],
         document_modules=[documents, SpladePooling("max")],
     )
-    reference = SparseEncoder(modules=[router], device="cpu")
+    reference = SparseEncoder(modules=[router], max_active_dims=3, device="cpu")
     reference.save(str(tmp_path / "router"))
     model, given = bertkit.load(tmp_path / "router"), texts(7)
     with pytest.raises(CheckpointError, match="inference-free sparse models cannot be saved"):

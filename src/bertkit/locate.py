@@ -139,7 +139,8 @@ def transformer_folder(directory: Path) -> Path:
 
 
 def sentence_modules(directory: Path) -> list[dict[str, str]]:
-    """The steps of a sentence encoder as ``modules.json`` lists them, each with ``kind`` and ``path``; [] without one.
+    """The steps of a sentence encoder as ``modules.json`` lists them, without those that do nothing in inference
+    (Dropout), each with ``kind`` and ``path``; [] without one.
 
     Raises:
         CheckpointError: not such a list, or a path that is not a folder in ``directory``.
@@ -150,7 +151,7 @@ def sentence_modules(directory: Path) -> list[dict[str, str]]:
         return []
     if not isinstance(content, list):
         raise CheckpointError(f"{path}: expected a list of modules")
-    modules = [_module(module, path) for module in content]
+    modules = [one for module in content if (one := _module(module, path))["kind"] != "Dropout"]
     return _documents_of_router(directory) or modules if [one["kind"] for one in modules] == ["Router"] else modules
 
 

@@ -125,7 +125,7 @@ def read_static_settings(directory: Path) -> SentenceSettings | None:
         prompts=_prompts(content, directory),
         default_prompt_name=member(content, "default_prompt_name", str, directory),
         similarity=_similarity(content, directory),
-        truncate_dim=_truncate_dim(content, directory),
+        truncate_dim=positive(content, "truncate_dim", directory),
     )
 
 
@@ -165,7 +165,7 @@ def read_sentence_settings(directory: Path) -> SentenceSettings | None:
         include_prompt=member(pooling, "include_prompt", bool, directory, True),
         layers=tuple(layers),
         similarity=_similarity(content, directory),
-        truncate_dim=_truncate_dim(content, directory),
+        truncate_dim=positive(content, "truncate_dim", directory),
     )
 
 
@@ -246,6 +246,18 @@ def write_modules(directory: Path, kinds: Sequence[str], package: str) -> list[s
     return paths
 
 
+def positive(content: dict[str, Any], key: str, directory: Path) -> int | None:
+    """The integer of a key; None without it.
+
+    Raises:
+        CheckpointError: a value below 1, or of another type.
+    """
+    value = member(content, key, int, directory)
+    if value is not None and value < 1:
+        raise CheckpointError(f"{directory} has {key}={value}: expected at least 1")
+    return value
+
+
 def read_activation(content: Mapping[str, Any], path: Path) -> str | None:
     """The name of an activation stored as the import path of a torch class, which is not imported.
 
@@ -286,13 +298,6 @@ def _layer(kind: str, path: Path, taken: str = _VECTOR) -> ProjectionLayer:
         )
     except UsageError as error:
         raise CheckpointError(f"{file}: {error}") from None
-
-
-def _truncate_dim(content: dict[str, Any], directory: Path) -> int | None:
-    width = member(content, "truncate_dim", int, directory)
-    if width is not None and width < 1:
-        raise CheckpointError(f"{directory} has truncate_dim={width}: expected at least 1")
-    return width
 
 
 def _pooling_json(pooling: str, hidden_size: int) -> dict[str, Any]:

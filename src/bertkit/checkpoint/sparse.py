@@ -7,11 +7,13 @@ from typing import Any, Literal
 import numpy as np
 
 from bertkit.checkpoint.limits import limits_of, write_limits
-from bertkit.checkpoint.sentence import refuse_prompts, write_modules
+from bertkit.checkpoint.sentence import positive, refuse_prompts, write_modules
 from bertkit.checkpoint.weights import read_arrays, stored_tensors
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.locate import query_table_folder, sentence_modules
+
+_FILE = "config_sentence_transformers.json"
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class SparseSettings:
     pooling: Literal["max", "sum"] = "max"  # over the tokens of a text
     log_twice: bool = False  # log(1 + log(1 + relu)) instead of log(1 + relu)
     max_seq_length: int | None = None  # tokens, special tokens included; longer texts are cut there
+    max_active_dims: int | None = None  # the largest weights of a vector that are kept; None: all
     # (V,) float32 weights of query tokens, which then need no network; None: queries are encoded as documents
     query_weights: np.ndarray | None = field(default=None, compare=False)
 
@@ -54,12 +57,15 @@ def read_sparse_settings(directory: Path) -> SparseSettings:
             f"{file} has pooling_strategy={pooling!r:.40}, activation_function={activation!r:.40}; supported: max or "
             "sum, relu or log1p_relu"
         )
-    path = directory / "config_sentence_transformers.json"
     refuse_prompts(directory, "query", "document")
-    if (most := (read_json(path) or {}).get("max_active_dims")) is not None:
-        raise CheckpointError(f"{path} has max_active_dims={most!r:.40}: not supported; remove it for all weights")
     limits, _ = limits_of(directory / modules[0]["path"])
-    return SparseSettings(pooling, activation == "log1p_relu", limits.get("max_seq_length"), _query_weights(directory))
+    return SparseSettings(
+        pooling,
+        activation == "log1p_relu",
+        limits.get("max_seq_length"),
+        positive(read_json(directory / _FILE) or {}, "max_active_dims", directory),
+        _query_weights(directory),
+    )
 
 
 def write_sparse_settings(directory: Path, settings: SparseSettings) -> None:
@@ -68,7 +74,8 @@ def write_sparse_settings(directory: Path, settings: SparseSettings) -> None:
     activation = "log1p_relu" if settings.log_twice else "relu"
     content = {"pooling_strategy": settings.pooling, "activation_function": activation}
     write_json(directory / "1_SpladePooling" / "config.json", content)
-    write_json(directory / "config_sentence_transformers.json", {"model_type": "SparseEncoder"})
+    most = {} if settings.max_active_dims is None else {"max_active_dims": settings.max_active_dims}
+    write_json(directory / _FILE, {"model_type": "SparseEncoder"} | most)
     write_limits(directory, settings.max_seq_length)
 
 
