@@ -522,6 +522,22 @@ def test_length_of_the_tokenizer_holds_for_predictions(tmp_path: Path) -> None:
     assert prediction.probabilities == pytest.approx(expected, abs=1e-5)
 
 
+def test_one_label_is_a_number_or_a_probability_as_stated(tmp_path: Path) -> None:
+    published(tmp_path, "sequence_classification", num_labels=1)
+    edit_json(tmp_path / "config.json", problem_type=None)
+    with pytest.warns(UserWarning, match="config.json states no problem_type for the one label"):
+        (unstated,) = bertkit.load(tmp_path).predict(["the cat"])
+    for problem_type in ("regression", "multi_label_classification"):
+        edit_json(tmp_path / "config.json", problem_type=problem_type)
+        reference = transformers.pipeline("text-classification", str(tmp_path), device="cpu", top_k=None)
+        ((expected,),) = reference(["the cat"])
+        (prediction,) = bertkit.load(tmp_path).predict(["the cat"])
+        if problem_type == "regression":
+            assert prediction == unstated and prediction.score == pytest.approx(expected["score"], rel=1e-4)
+        else:
+            assert prediction.probabilities == {expected["label"]: pytest.approx(expected["score"], abs=1e-5)}
+
+
 def test_created_model_is_initialized_throughout_and_refuses_to_predict(tmp_path: Path) -> None:
     source = our_model("pretraining", 2)
     model = Model.create(source.config, source.tokenizer, ["next_sentence"], seed=3)

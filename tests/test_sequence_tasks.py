@@ -358,7 +358,8 @@ def test_task_of_published_classifier(tmp_path: Path) -> None:
     (tmp_path / "plain" / "bertkit.json").unlink()
     edit_json(tmp_path / "plain" / "config.json", problem_type=None)
     assert load(tmp_path / "plain").trained.task == Regression()
-    assert math.isfinite(load(tmp_path / "plain").predict(["cat"])[0].score)
+    with pytest.warns(UserWarning, match="states no problem_type"):
+        assert math.isfinite(load(tmp_path / "plain").predict(["cat"])[0].score)
 
 
 def test_stored_metric_that_is_null_is_no_number(tmp_path: Path) -> None:

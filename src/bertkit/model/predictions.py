@@ -7,7 +7,7 @@ from typing import Any
 
 from bertkit import inference
 from bertkit.checkpoint.checkpoint import TrainedTask
-from bertkit.errors import MissingHeadError
+from bertkit.errors import MissingHeadError, warn
 from bertkit.inference import InferenceReport
 from bertkit.inference.predict import Decode
 from bertkit.inference.zero_shot import TEMPLATE
@@ -131,4 +131,10 @@ class ModelPredictions(ModelRunners):
         trained = self.trained
         if trained.task.head:
             self.checkpoint.require_trained_head(trained.task.head)
+        if trained.task.problem_type == "regression" and self.checkpoint.problem_type is None:
+            warn(
+                "config.json states no problem_type for the one label of this model: predictions are numbers as the "
+                "head computes them, where a pipeline of transformers gives their sigmoid; write problem_type into it, "
+                "'regression' for numbers or 'multi_label_classification' for probabilities"
+            )
         return trained
