@@ -136,6 +136,7 @@ def test_texts_and_thresholds_that_cannot_be_used_are_refused(folders, texts, op
         ("hidden_size", 0),
         ("max_width", 30),
         ("class_token_index", 3),
+        ("model_type", "gliner_streaming_span"),
         ("unheard_of", 1),
     ],
 )

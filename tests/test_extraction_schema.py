@@ -24,6 +24,7 @@ from bertkit.cli import run
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.extraction import ExtractionReport, Schema, open_extractor
 from bertkit.extraction.decoding import Entity
+from bertkit.extraction.settings import read_schema_settings
 
 PUBLISHED = json.loads(STORED.read_text())
 SCHEMA = Schema(ENTITIES, RECORDS, RELATIONS, CLASSES, MULTILABEL_CLASSES)
@@ -140,13 +141,25 @@ def test_schemas_that_cannot_be_used_are_refused(folders, content, words):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("architecture", "boundary"), ("token_pooling", "mean"), ("counting_layer", "count_lstm_moe"), ("max_width", 0)],
+    [
+        ("architecture", "boundary"),
+        ("token_pooling", "mean"),
+        ("counting_layer", "count_lstm_moe"),
+        ("span_head", {"max_width": 0}),
+        ("unheard_of", 1),
+    ],
 )
 def test_folders_that_are_not_supported_are_refused(folders, tmp_path, key, value):
     model = json.loads(json.dumps(PUBLISHED["bert"]))
     model["files"]["config.json"][key] = value
-    with pytest.raises(CheckpointError, match=key):
+    with pytest.raises(CheckpointError, match=key if key != "span_head" else "max_width is 0"):
         open_extractor(write_model(model, tmp_path))
+
+
+def test_width_of_the_span_head_counts_first(tmp_path):
+    model = json.loads(json.dumps(PUBLISHED["bert"]))
+    model["files"]["config.json"] |= {"max_width": 2, "span_head": {"max_width": 7}}
+    assert read_schema_settings(write_model(model, tmp_path)).max_width == 7
 
 
 def test_command(folders, tmp_path, capsys):

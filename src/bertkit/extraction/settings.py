@@ -1,5 +1,6 @@
 """The content of a published ``gliner_config.json``."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,12 @@ _REQUIRED: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, with 
     "relations_layer": (None, *PAIRS),
     "triples_layer": (None,),
     "span_mode": ("markerV0", "token_level", "token-level"),
-}
+    "model_type": (
+        None, "gliner", "gliner_base", "gliner_uni_encoder", "gliner_uni_encoder_span", "gliner_uni_encoder_token",
+        "gliner_uni_encoder_span_relex", "gliner_uni_encoder_token_relex", "gliner_bi_encoder",
+        "gliner_bi_encoder_span", "gliner_bi_encoder_token",
+    ),
+}  # fmt: skip
 
 _READ = {
     "encoder_config", "labels_encoder_config", "labels_encoder", "hidden_size", "max_width", "max_len",
@@ -36,7 +42,7 @@ _READ = {
 
 _OF_TRAINING = frozenset(  # keys that do not affect the outputs
     """
-    model_type name dropout fine_tune max_neg_type_ratio max_types num_post_fusion_layers token_loss_coef span_loss_coef
+    name dropout fine_tune max_neg_type_ratio max_types num_post_fusion_layers token_loss_coef span_loss_coef
     neg_spans_ratio id_to_classes transformers_version _attn_implementation architectures torch_dtype dtype
     _name_or_path return_dict output_hidden_states output_attentions
     lr_encoder lr_others weight_decay_encoder weight_decay_other scheduler_type warmup_ratio num_steps
@@ -87,12 +93,7 @@ def read_settings(folder: Path) -> ExtractionSettings:
     content = read_json(path)
     if content is None:
         raise CheckpointError(f"{folder} is not an extraction model: it holds no {NAME}")
-    check_required_values(content, _REQUIRED, path)
-    if unknown := content.keys() - _REQUIRED.keys() - _READ - _OF_TRAINING:
-        raise CheckpointError(
-            f"{path} has unknown keys ({', '.join(sorted(unknown))}), which may change what the model computes: remove "
-            "them from the file if they do not"
-        )
+    _check_keys(content, _REQUIRED, _READ, path)
     sizes = {
         key: member(content, key, int, path, default)
         for key, default in (("hidden_size", 512), ("max_width", 12), ("max_len", 384), ("num_rnn_layers", 1))
@@ -126,6 +127,15 @@ def read_settings(folder: Path) -> ExtractionSettings:
     )
 
 
+def _check_keys(content: dict[str, Any], required: dict[str, tuple[Any, ...]], read: Set[str], path: Path) -> None:
+    check_required_values(content, required, path)
+    if unknown := content.keys() - required.keys() - read - _OF_TRAINING:
+        raise CheckpointError(
+            f"{path} has unknown keys ({', '.join(sorted(unknown))}), which may change what the model computes: remove "
+            "them from the file if they do not"
+        )
+
+
 def _relations(content: dict[str, Any], path: Path) -> RelationSettings | None:
     if content.get("relations_layer") is None:
         return None
@@ -154,6 +164,10 @@ _OF_SCHEMAS: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, wit
     "counting_layer": ("count_lstm", "count_lstm_v2"),
     "max_len": (None,),
 }
+_READ_OF_SCHEMAS = {
+    "max_width", "span_head", "model_type", "model_name", "architecture_version", "config_version",
+    "attn_implementation",
+}  # fmt: skip
 
 
 def is_extraction(folder: Path) -> bool:
@@ -177,8 +191,8 @@ def read_schema_settings(folder: Path) -> SchemaSettings:
     content, encoder = read_json(path) or {}, read_json(folder / "encoder_config" / "config.json")
     if encoder is None:
         raise CheckpointError(f"{folder} holds no encoder_config/config.json, the config of its encoder")
-    check_required_values(content, _OF_SCHEMAS, path)
-    max_width = member(content, "max_width", int, path, 8)
+    _check_keys(content, _OF_SCHEMAS, _READ_OF_SCHEMAS, path)
+    max_width = member(content | member(content, "span_head", dict, path, {}), "max_width", int, path, 8)
     if max_width < 1:
         raise CheckpointError(f"{path}: max_width is {max_width}: expected at least 1")
     counting = member(content, "counting_layer", str, path, "count_lstm")
