@@ -281,6 +281,17 @@ def test_markers_of_entities_are_one_token_as_in_transformers(layout: str, tmp_p
     assert_same_tokens(tmp_path / "again", MARKED)
 
 
+@pytest.mark.parametrize("make", [roberta, lambda folder: write_vocabulary(folder, vocabulary_tokens(99))])
+def test_markers_that_no_vocabulary_has_are_appended(make: Any, tmp_path: Path) -> None:
+    make(tmp_path)
+    size = len(Tokenizer.load(tmp_path).vocabulary)
+    file = tmp_path / "tokenizer_config.json"
+    settings = json.loads(file.read_text()) if file.exists() else {"tokenizer_class": "RobertaTokenizer"}
+    file.write_text(json.dumps(settings | {"extra_special_tokens": ["<e9>", "</e9>"]}))
+    assert_same_tokens(tmp_path, ["a</e9>b<e9>"])
+    assert Tokenizer.load(tmp_path).vocabulary.id("</e9>") == size + 1
+
+
 def test_markers_that_the_tokenizer_json_has_as_plain_entries(tmp_path: Path) -> None:
     write_vocabulary(tmp_path, [*vocabulary_tokens(99), *MARKERS])
     transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)

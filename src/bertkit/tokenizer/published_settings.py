@@ -121,7 +121,8 @@ def stored_added_tokens(
     directory: Path, config: dict[str, Any], special: SpecialTokens, named: list[AddedToken], ids: dict[str, int]
 ) -> list[tuple[AddedToken, int]]:
     """Added tokens of a folder without ``tokenizer.json``, with their ids: ``added_tokens_decoder`` of
-    ``tokenizer_config.json`` or, without that, ``added_tokens.json``; then the named tokens of the vocabulary.
+    ``tokenizer_config.json`` or, without that, ``added_tokens.json``; then the named tokens, of which those without a
+    role get the next ids if the vocabulary lacks them, as in transformers.
 
     Args:
         named: as of `tokens_with_flags`.
@@ -141,8 +142,14 @@ def stored_added_tokens(
             added_token({"content": token, "id": number, "special": token in names}, path)
             for token, number in entries.items()
         ]
+    ids = ids | {token.content: token_id for token, token_id in reversed(added)}
     known = {token.content for token, _ in added}
-    return added + [(token, ids[token.content]) for token in named if token.content in ids.keys() - known]
+    for token in named:
+        if token.content not in ids and token.content not in special.spellings():
+            ids[token.content] = max(ids.values(), default=-1) + 1
+        if token.content in ids.keys() - known:
+            added.append((token, ids[token.content]))
+    return added
 
 
 def added_token(entry: Any, path: Path) -> tuple[AddedToken, int]:
