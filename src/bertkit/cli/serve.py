@@ -228,4 +228,6 @@ def _keys(path: Path | None) -> tuple[str, ...]:
     keys = tuple(filter(None, map(str.strip, lines)))
     if not keys:
         raise UsageError(f"{path} has no keys: expected one on each line")
+    if any(key.startswith("#") for key in keys):
+        raise UsageError(f"{path}: a line begins with #, and comments would be keys: expected one key on each line")
     return keys
