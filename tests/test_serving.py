@@ -499,4 +499,6 @@ def test_bad_arguments_exit_with_2_and_one_line(arguments, says, tmp_path, monke
     Path("utf-16").write_text("key", encoding="utf-16")
     assert run(["serve", *arguments]) == 2
     error = capsys.readouterr().err
-    assert says in error and error.count("\n") == 1
+    is_open = "without --api-key-file: whoever reaches this machine can use the server" in error
+    assert is_open == ("--host" in arguments)
+    assert says in error and error.count("\n") == 1 + is_open
