@@ -200,6 +200,14 @@ def test_invalid_rows_are_refused_and_nothing_is_stored(classifier, tmp_path, ca
         replace(SequenceClassification(COLOURS), temperature=0.0)
 
 
+def test_folders_that_cannot_be_written_are_refused_before_the_rows_are_read(classifier, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("os.access", lambda folder, mode: folder != classifier)
+    missing = str(tmp_path / "missing.csv")
+    for arguments in (["calibrate", missing], ["evaluate", "--data", missing, "--card"]):
+        assert run([*arguments, "--model", str(classifier)]) == 2
+        assert f"{classifier} is not writable; choose another path" in capsys.readouterr().err
+
+
 def test_an_extractor_stores_and_uses_its_threshold(tmp_path, capsys):
     folder = write_model(next(iter(json.loads(STORED.read_text()).values())), tmp_path / "model")
     extractor, rows = open_extractor(folder), []

@@ -1061,15 +1061,18 @@ def test_commands(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str])
     output = capsys.readouterr()
     assert json.loads(output.out) == {"change": "removed", "file": "docs/fish.md"}
     assert "skipped docs/notes.xyz: binary, and of unknown extension '.xyz'" in output.err
-    for number in range(10):
+    for number in range(20):
         (docs / f"{number}.xyz").touch()
+    (docs / "z").write_bytes(b"\0")
+    (docs / "z.xyz").touch()
     (docs / "zebra.txt").write_bytes(b"zebra\0")
     os.mkfifo(docs / "pipe.txt")
     assert run(["index", "docs", "--store", "store"]) == 0
     listed = [line for line in capsys.readouterr().err.splitlines() if line.startswith("skipped ")]
     assert listed[0] == "skipped docs/pipe.txt: a pipe, socket or device, not a file"
     assert listed[1] == "skipped docs/zebra.txt: binary, not text" and listed[2].endswith("unknown extension '.xyz'")
-    assert len(listed) == 13
+    assert len(listed) == 23
+    assert listed[-1] == "skipped 3 more files without text or excluded ones: 2 .xyz, 1 no extension"
     (docs / "pipe.txt").unlink()
     assert run(["index", "docs", "--store", "store"]) == 0
     assert run(["index", "docs", "--store", "store", "--scan", "float32"]) == 2

@@ -426,6 +426,23 @@ def test_bad_files_are_listed_and_the_rest_is_read(tmp_path: Path, monkeypatch: 
     assert not reasons
 
 
+def test_words_of_pdf_are_whole_where_lines_divide_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pypdf = pytest.importorskip("pypdf", reason="pypdf is not installed")
+    texts = [
+        "An electro-\nmagnetic wave, state-of-\nthe-art, self-\nmade, Electro\u00ad\nmagnetic.",
+        "Electromagnetic.",
+    ]
+    monkeypatch.setattr(pypdf.PageObject, "extract_text", lambda _: texts.pop(0))
+    writer = pypdf.PdfWriter()
+    for _ in texts:
+        writer.add_blank_page(99, 99)
+    writer.write(tmp_path / "book.pdf")
+    (source,) = find_sources([tmp_path / "book.pdf"], [])
+    first, second = read_documents(source, None, [])
+    assert first.text == "An electromagnetic wave, state-of-\nthe-art, self-\nmade, Electromagnetic.\n\n"
+    assert second.offset == len(first.text) and second.metadata["page"] == 2
+
+
 def test_pdf_of_pictures_is_listed(tmp_path: Path) -> None:
     pypdf = pytest.importorskip("pypdf", reason="pypdf is not installed")
     writer = pypdf.PdfWriter()

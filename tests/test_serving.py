@@ -488,13 +488,17 @@ def test_keys_protect_every_route_but_health(encoder, tmp_path):
         (["--host", "a..b"], "cannot listen at a..b"),
         (["--api-key-file", "utf-16"], "utf-16 is not UTF-8"),
         (["--api-key-file", "empty"], "empty has no keys"),
+        (["--api-key-file", "comments"], "comments: a line begins with #"),
         (["--model", "a/model", "--model", "a/model"], "--model a/model: given twice"),
     ],
 )
 def test_bad_arguments_exit_with_2_and_one_line(arguments, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("empty").write_text("\n")
+    Path("comments").write_text("key\n# of team A\n")
     Path("utf-16").write_text("key", encoding="utf-16")
     assert run(["serve", *arguments]) == 2
     error = capsys.readouterr().err
-    assert says in error and error.count("\n") == 1
+    is_open = "without --api-key-file: whoever reaches this machine can use the server" in error
+    assert is_open == ("--host" in arguments)
+    assert says in error and error.count("\n") == 1 + is_open

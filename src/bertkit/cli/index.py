@@ -14,6 +14,7 @@ from cyclopts import Parameter
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import Device, emit, note
 from bertkit.errors import UsageError
+from bertkit.files import extension
 from bertkit.files.whole_files import check_writable
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ Store = Annotated[Path, Parameter(help="The folder of the index.")]
 
 _PARTS_SHOWN = 3
 """Number of skipped parts, such as rows, that are listed of a file."""
+_OTHERS_SHOWN = 20
+"""Number of skipped files without text that are listed."""
 
 
 class _Notes(logging.Handler):
@@ -225,13 +228,22 @@ def _print_report(report: "IndexReport", store: Path, num_passages: int, dry_run
 
 
 def _print_skipped(files: "Iterable[SkippedFile]") -> None:
-    """Print what was skipped; files without text last: a folder of pictures must not hide the document that could not
-    be read."""
+    """Print what was skipped; files without text last, and only some: a folder of pictures must not hide the document
+    that could not be read."""
     num_parts = Counter[str]()
-    for skipped in sorted(files, key=lambda one: one.is_other_format or one.is_excluded):
+    others: list[SkippedFile] = []
+    for skipped in files:
+        if skipped.is_other_format or skipped.is_excluded:
+            others.append(skipped)
+            continue
         num_parts[skipped.path] += 1
         if num_parts[skipped.path] <= _PARTS_SHOWN:
             note(f"skipped {skipped.path}: {skipped.why}")
     for path, number in num_parts.items():
         if number > _PARTS_SHOWN:
             note(f"skipped {number - _PARTS_SHOWN} more parts of {path}")
+    for skipped in others[:_OTHERS_SHOWN]:
+        note(f"skipped {skipped.path}: {skipped.why}")
+    if further := Counter(extension(skipped.path) or "no extension" for skipped in others[_OTHERS_SHOWN:]):
+        kinds = ", ".join(f"{number} {ending}" for ending, number in further.most_common(_OTHERS_SHOWN))
+        note(f"skipped {further.total()} more files without text or excluded ones: {kinds}")

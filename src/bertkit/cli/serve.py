@@ -109,10 +109,10 @@ def command(
         logging.captureWarnings(True)
     logging.basicConfig(handlers=[handler], level=logging.INFO, format="%(message)s")
     log = logging.getLogger("bertkit.serving").info if log_format == "json" else note
-    served = ", ".join(names)
-    serve(
-        load, settings, Address(host, port, unix_socket), on_ready=lambda url: log(f"bertkit: {served} ready at {url}")
-    )
+    served, address = ", ".join(names), Address(host, port, unix_socket)
+    if not (address.is_local or settings.api_keys):
+        log(f"bertkit: --host {host} without --api-key-file: whoever reaches this machine can use the server")
+    serve(load, settings, address, on_ready=lambda url: log(f"bertkit: {served} ready at {url}"))
 
 
 def _model_of(store: Path | None) -> str:
@@ -228,4 +228,6 @@ def _keys(path: Path | None) -> tuple[str, ...]:
     keys = tuple(filter(None, map(str.strip, lines)))
     if not keys:
         raise UsageError(f"{path} has no keys: expected one on each line")
+    if any(key.startswith("#") for key in keys):
+        raise UsageError(f"{path}: a line begins with #, and comments would be keys: expected one key on each line")
     return keys

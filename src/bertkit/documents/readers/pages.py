@@ -1,12 +1,16 @@
 """Readers of HTML, of pdf and of rich text."""
 
 import logging
+import re
 from collections.abc import Iterator
 
 from bertkit.documents.document import Document
 from bertkit.documents.readers.html_text import html_text
 from bertkit.documents.readers.reading import Reading
 from bertkit.errors import DataError, required
+
+_WORD = re.compile(r"[^\W\d_]+")
+_DIVIDED = re.compile(rf"({_WORD.pattern})[-\u00ad\u2010] ?\n({_WORD.pattern})")  # at the end of a line
 
 
 def read_html(reading: Reading) -> Iterator[Document]:
@@ -16,20 +20,24 @@ def read_html(reading: Reading) -> Iterator[Document]:
 
 
 def read_pdf(reading: Reading) -> Iterator[Document]:
-    """The pages of a pdf file, which the metadata number."""
+    """The pages of a pdf file, which the metadata number.
+
+    A word that is divided at the end of a line is joined if the file holds it whole, too: other hyphens may be part of
+    the word.
+    """
     reading.data()  # of no more than the largest size
     pypdf = required("pypdf", "pdf needs pypdf", "documents")
     logging.getLogger("pypdf").addHandler(logging.NullHandler())  # else its remarks, which name no file, are printed
     reader = pypdf.PdfReader(reading.path)
     title = _whole_characters(str(reader.metadata.title or "")) if reader.metadata else ""
-    offset, num_pages, has_text = 0, 0, False
-    for num_pages, page in enumerate(reader.pages, start=1):
-        text = _whole_characters(page.extract_text()) + "\n\n"
-        has_text = has_text or not text.isspace()
-        yield reading.document(text, title, offset=offset, page=num_pages)
+    pages = [_whole_characters(page.extract_text()) + "\n\n" for page in reader.pages]
+    words, offset = {word.lower() for page in pages for word in _WORD.findall(page)}, 0
+    for number, page in enumerate(pages, start=1):
+        text = _DIVIDED.sub(lambda word: word[1] + word[2] if (word[1] + word[2]).lower() in words else word[0], page)
+        yield reading.document(text, title, offset=offset, page=number)
         offset += len(text)
-    if num_pages and not has_text:
-        raise DataError(f"no text in its {num_pages:,} pages: if they are pictures of text, recognize it (ocrmypdf)")
+    if pages and not "".join(pages).strip():
+        raise DataError(f"no text in its {len(pages):,} pages: if they are pictures of text, recognize it (ocrmypdf)")
 
 
 def _whole_characters(text: str) -> str:
