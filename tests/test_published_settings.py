@@ -138,6 +138,17 @@ def test_special_tokens_that_are_split_are_refused(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path)
 
 
+def test_tokens_that_only_other_files_name_are_said(tmp_path: Path) -> None:
+    saved(tmp_path)
+    with warnings.catch_warnings(action="error"):
+        Tokenizer.load(tmp_path)
+    edit_json(tmp_path / "tokenizer_config.json", extra_special_tokens=["<e1>", TOKENS[7]])
+    with pytest.warns(
+        UserWarning, match=r"tokenizer.json lacks the tokens <e1> \(1 in all\) that .*: they are read as text"
+    ):
+        Tokenizer.load(tmp_path)
+
+
 def test_space_before_a_text_as_in_the_config(tmp_path: Path) -> None:
     roberta(tmp_path)
     config = tmp_path / "tokenizer_config.json"

@@ -10,7 +10,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import CheckpointError
+from bertkit.errors import CheckpointError, warn
 from bertkit.files.json_files import check_required_values, member, read_json, write_json
 from bertkit.files.whole_files import whole_file
 from bertkit.tokenizer.added_tokens import AddedToken
@@ -66,6 +66,13 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
         else:
             definition = file.read_text(encoding="utf-8") if content == published else _dumped(content)
             engine = read_library_tokenizer(definition, special, config, file)
+        stated = (token for token, _ in stored_added_tokens(directory, config, special, named, {}))
+        if lacking := sorted({token.content for token in stated} - set(engine.vocabulary.tokens)):
+            warn(
+                f"{file} lacks the tokens {', '.join(lacking[:5])} ({len(lacking)} in all) that other files of its "
+                "folder name: they are read as text, where transformers gives them ids; open and save the tokenizer "
+                "with transformers, if the model was trained with them"
+            )
     elif (directory / "vocab.txt").is_file():
         file = directory / "vocab.txt"
         check_class(directory, config, file)
