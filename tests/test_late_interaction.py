@@ -63,7 +63,7 @@ def published(
     ("expansion", "markers"),
     [
         (None, ("", "")),
-        (None, ("the", "one")),  # entries of the vocabulary, and no tokens of their own
+        (None, ("the", "one")),  # entries of the vocabulary, read as text
         ({"strategy": "fixed", "length": 8, "attend": False}, ("", "")),
         ({"strategy": "fixed", "length": 11, "attend": True}, ("one ", "two ")),
         ({"strategy": "min", "length": 6, "attend": False}, ("", "")),

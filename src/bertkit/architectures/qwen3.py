@@ -22,7 +22,8 @@ def _read_config(content: Content, path: Path) -> Content:
 
 
 def _write_config(content: Content) -> Content:
-    """A classifier reads the last token; transformers' reads the last one that is not padding."""
+    """The content of a ``config.json`` whose padding is not the end of texts: transformers' classifier reads the last
+    token that is not padding."""
     pad = None if content["pad_token_id"] == content["eos_token_id"] else content["pad_token_id"]
     return write_rotary(content) | {"pad_token_id": pad}
 

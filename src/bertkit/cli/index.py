@@ -28,7 +28,7 @@ Store = Annotated[Path, Parameter(help="The folder of the index.")]
 
 _PARTS_SHOWN = 3
 """Number of skipped parts, such as rows, that are listed of a file."""
-_OTHERS_SHOWN = 20
+_WITHOUT_TEXT_SHOWN = 20
 """Number of skipped files without text that are listed."""
 
 
@@ -231,10 +231,10 @@ def _print_skipped(files: "Iterable[SkippedFile]") -> None:
     """Print what was skipped; files without text last, and only some: a folder of pictures must not hide the document
     that could not be read."""
     num_parts = Counter[str]()
-    others: list[SkippedFile] = []
+    without_text: list[SkippedFile] = []  # and excluded ones
     for skipped in files:
         if skipped.is_other_format or skipped.is_excluded:
-            others.append(skipped)
+            without_text.append(skipped)
             continue
         num_parts[skipped.path] += 1
         if num_parts[skipped.path] <= _PARTS_SHOWN:
@@ -242,8 +242,8 @@ def _print_skipped(files: "Iterable[SkippedFile]") -> None:
     for path, number in num_parts.items():
         if number > _PARTS_SHOWN:
             note(f"skipped {number - _PARTS_SHOWN} more parts of {path}")
-    for skipped in others[:_OTHERS_SHOWN]:
+    for skipped in without_text[:_WITHOUT_TEXT_SHOWN]:
         note(f"skipped {skipped.path}: {skipped.why}")
-    if further := Counter(extension(skipped.path) or "no extension" for skipped in others[_OTHERS_SHOWN:]):
-        kinds = ", ".join(f"{number} {ending}" for ending, number in further.most_common(_OTHERS_SHOWN))
+    if further := Counter(extension(skipped.path) or "no extension" for skipped in without_text[_WITHOUT_TEXT_SHOWN:]):
+        kinds = ", ".join(f"{number} {ending}" for ending, number in further.most_common(_WITHOUT_TEXT_SHOWN))
         note(f"skipped {further.total()} more files without text or excluded ones: {kinds}")

@@ -13,31 +13,34 @@ from bertkit.tasks.text_sets import OfTextSets
 
 
 def measured_scores(
-    task: TextTask, examples: Sequence[Any], predictions: Sequence[Any], minus: Sequence[Any] | None = None,
-    other_task: TextTask | None = None,
+    task: TextTask, examples: Sequence[Any], predictions: Sequence[Any],
+    other_predictions: Sequence[Any] | None = None, other_task: TextTask | None = None,
 ) -> dict[str, Measured]:  # fmt: skip
     """Scores by name, as in `Model.evaluate`; empty if the task's scores have no intervals.
 
     Args:
         examples: labeled examples, at least one.
         predictions: their predictions, from `Model.predict`.
-        minus: other predictions for them, whose scores are subtracted.
-        other_task: the task that made the others, if its thresholds differ.
+        other_predictions: those of another model, whose scores are subtracted; None: nothing is.
+        other_task: the task of the other model, if its thresholds differ.
 
     Raises:
         DataError: a label that is missing or unknown to the task.
     """
     if isinstance(task, JudgedTask):
         rows = _rows(task, examples, predictions)
-        if minus is None:
+        if other_predictions is None:
             return bootstrap_scores(task.scoring, rows)
-        return bootstrap_difference(task.scoring, rows, _rows(task, examples, minus))
+        return bootstrap_difference(task.scoring, rows, _rows(task, examples, other_predictions))
     if values := _values(task, examples, predictions):
-        others = {} if minus is None else _values(other_task or task, examples, minus)
-        return {name: measured_mean(row - others[name] if others else row) for name, row in values.items()}
+        if other_predictions is not None:
+            other_values = _values(other_task or task, examples, other_predictions)
+            values = {name: row - other_values[name] for name, row in values.items()}
+        return {name: measured_mean(row) for name, row in values.items()}
     if not isinstance(task, OfTextSets) or len({row.score for row in examples}) == 1:
         return {}
-    return measured_pairs(examples, _scores_of(task, predictions), None if minus is None else _scores_of(task, minus))
+    other_scores = None if other_predictions is None else _scores_of(task, other_predictions)
+    return measured_pairs(examples, _scores_of(task, predictions), other_scores)
 
 
 def _rows(task: JudgedTask, examples: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:

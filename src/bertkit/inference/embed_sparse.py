@@ -101,7 +101,7 @@ def embed_sparse(
             rows = floats(runner.run(encodings, forward, tokens_per_batch=most))
         else:
             rows = _looked_up(encodings, table)
-        if (kept := settings.max_active_dims or len(rows.T)) < len(rows.T):
+        if (kept := settings.max_active_dims or rows.shape[1]) < rows.shape[1]:
             np.put_along_axis(rows, np.argpartition(np.abs(rows), -kept)[:, :-kept], 0, 1)
         row_of, columns = np.nonzero(rows)
         counts.append(np.bincount(row_of, minlength=len(chunk)))

@@ -138,14 +138,14 @@ def inspect_structure(
     assert best_distances is not None
     chain = [np.abs(np.subtract.outer(np.arange(len(tree.words)), np.arange(len(tree.words)))) for tree in test]
     short = [n for n in range(len(test)) if 5 <= len(test[n].words) <= 16]
-    shown = sorted(short, key=lambda n: -len(test[n].words))[:4]
+    longest = sorted(short, key=lambda n: -len(test[n].words))[:4]
     return StructureView(
         rank=rank,
         num_train=len(train),
         num_test=len(test),
         scores=scores,
         linear=tree_scores(test, gold, [matrix.astype(np.float64) for matrix in chain]),
-        examples=[(test[n], spanning_tree(best_distances[n], _kept(test[n]))) for n in shown],
+        examples=[(test[n], spanning_tree(best_distances[n], _kept(test[n]))) for n in longest],
     )
 
 

@@ -41,7 +41,7 @@ Entity = tuple[int, int, str]
 OUTSIDE = "O"
 """The tag of a word outside all entities."""
 
-_O, _B, _I, _E, _S = range(5)
+_O, _B, _I, _E, _S = _EVERY_KIND = range(5)
 _KINDS = {"B": _B, "I": _I, "M": _I, "E": _E, "L": _E, "S": _S, "U": _S, "W": _S}
 _SCHEME_KINDS = {"BIO": {_O, _B, _I}, "BIOES": {_O, _B, _I, _E, _S}, "IO": {_O, _I}, "names": {_O, _I}}
 _BEGINS = {  # the first tag of an entity
@@ -388,4 +388,4 @@ class Tags:
 
 
 def _is_in(kinds: np.ndarray, wanted: set[int]) -> np.ndarray:
-    return np.array([kind in wanted for kind in range(5)])[kinds]  # np.isin is slow for few
+    return np.array([kind in wanted for kind in _EVERY_KIND])[kinds]  # np.isin is slow for few

@@ -79,7 +79,7 @@ def ids_of(content: dict[str, Any]) -> dict[str, int]:
 
 
 def with_added_tokens(content: dict[str, Any], added: list[tuple[AddedToken, int]]) -> dict[str, Any]:
-    """The content of a ``tokenizer.json`` with added tokens, given with their ids, also instead of its own ones."""
+    """The content of a ``tokenizer.json`` with added tokens and their ids, which replace those of the same spelling."""
     ids = ids_of(content)
     entries = {token["content"]: token for token in content["added_tokens"]}
     entries |= {token.content: asdict(token) | {"id": ids.get(token.content, token_id)} for token, token_id in added}

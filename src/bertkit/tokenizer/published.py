@@ -66,8 +66,8 @@ def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | 
         else:
             definition = file.read_text(encoding="utf-8") if content == published else _dumped(content)
             engine = read_library_tokenizer(definition, special, config, file)
-        stated = (token for token, _ in stored_added_tokens(directory, config, special, named, {}))
-        if lacking := sorted({token.content for token in stated} - set(engine.vocabulary.tokens)):
+        stored = sorted({token.content for token, _ in stored_added_tokens(directory, config, special, named, {})})
+        if lacking := [token for token in stored if token not in engine.vocabulary]:
             warn(
                 f"{file} lacks the tokens {', '.join(lacking[:5])} ({len(lacking)} in all) that other files of its "
                 "folder name: they are read as text, where transformers gives them ids; open and save the tokenizer "

@@ -1,4 +1,4 @@
-"""Settings of a published tokenizer outside its vocabulary: its class, and added tokens in separate files."""
+"""Settings of a published tokenizer outside its vocabulary: class, special and added tokens, token types."""
 
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -121,8 +121,9 @@ def stored_added_tokens(
     directory: Path, config: dict[str, Any], special: SpecialTokens, named: list[AddedToken], ids: dict[str, int]
 ) -> list[tuple[AddedToken, int]]:
     """Added tokens of a folder without ``tokenizer.json``, with their ids: ``added_tokens_decoder`` of
-    ``tokenizer_config.json`` or, without that, ``added_tokens.json``; then the named tokens, of which those without a
-    role get the next ids if the vocabulary lacks them, as in transformers.
+    ``tokenizer_config.json`` or, without that, ``added_tokens.json``; then the named tokens.
+
+    Named tokens without a role that the vocabulary lacks get the next ids, as in transformers.
 
     Args:
         named: as of `tokens_with_flags`.
@@ -143,11 +144,11 @@ def stored_added_tokens(
             for token, number in entries.items()
         ]
     ids = ids | {token.content: token_id for token, token_id in reversed(added)}
-    known = {token.content for token, _ in added}
+    contents = {token.content for token, _ in added}
     for token in named:
         if token.content not in ids and token.content not in special.spellings():
             ids[token.content] = max(ids.values(), default=-1) + 1
-        if token.content in ids.keys() - known:
+        if token.content in ids.keys() - contents:
             added.append((token, ids[token.content]))
     return added
 

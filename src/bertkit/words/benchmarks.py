@@ -38,7 +38,7 @@ class BenchmarkScore(NamedTuple):
 def score_benchmark(encoder: StaticEncoder, path: Path) -> list[BenchmarkScore]:
     """Score word vectors on a benchmark file: one score for rated pairs; for analogies one per section and one for all.
 
-    Words are looked up as by `StaticEncoder.row_of`; the suffixes "-n", "-v", "-a", "-j" of MEN are removed.
+    Words are looked up as by `StaticEncoder.find_row`; the suffixes "-n", "-v", "-a", "-j" of MEN are removed.
 
     Raises:
         DataError: a file with other columns or not in UTF-8, or a row without its words or a finite rating.
@@ -81,7 +81,7 @@ def _score_pairs(encoder: StaticEncoder, path: Path, rows: list[tuple[int, dict[
         if not math.isfinite(rating):
             raise DataError(f"{location(path, line)}: similarity is {row['similarity']!r}, expected a finite number")
         words = [_PART_OF_SPEECH.sub("", row[name]) for name in ("word1", "word2")]
-        indices = [_row(encoder, word) for word in words]
+        indices = [encoder.find_row(word) for word in words]
         if min(indices) >= 0:
             first, second = unit(encoder.vectors[indices])
             ratings.append(rating)
@@ -91,7 +91,7 @@ def _score_pairs(encoder: StaticEncoder, path: Path, rows: list[tuple[int, dict[
 
 def _score_analogies(encoder: StaticEncoder, path: Path, rows: list[dict[str, str]]) -> list[BenchmarkScore]:
     names = ("word1", "word2", "word3", "target")
-    indices = np.array([[_row(encoder, row[name]) for name in names] for row in rows])
+    indices = np.array([[encoder.find_row(row[name]) for name in names] for row in rows])
     covered = (indices >= 0).all(axis=1)
     correct = np.zeros(len(rows), np.bool_)
     known = np.flatnonzero(covered)
@@ -110,8 +110,3 @@ def _score_analogies(encoder: StaticEncoder, path: Path, rows: list[dict[str, st
         value = float(correct[counted].mean()) if counted.any() else float("nan")
         scores.append(BenchmarkScore(path.stem, name, "accuracy", value, int(counted.sum()), int(chosen.sum())))
     return scores
-
-
-def _row(encoder: StaticEncoder, word: str) -> int:
-    """The row of a word, -1 without a vector."""
-    return encoder.row_of(word) if word in encoder else -1

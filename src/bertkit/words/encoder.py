@@ -131,29 +131,28 @@ class StaticEncoder:
         return dict(zip(self.words, np.flatnonzero(self.rows >= 0).tolist(), strict=True))
 
     def __contains__(self, word: object) -> bool:
-        return isinstance(word, str) and self._token_of(word) is not None
+        return isinstance(word, str) and self.find_row(word) >= 0
 
-    def _token_of(self, word: str) -> int | None:
-        """The token of a word as given, else lowercased, else as the tokenizer reads it; None without a vector."""
+    def find_row(self, word: str) -> int:
+        """The row of ``vectors`` for a word as given, else lowercased, else as the tokenizer reads it: that of many
+        models removes accents. -1 without one."""
         for spelling in (word, word.lower()):
             if spelling in self._word_ids:
-                return self._word_ids[spelling]
+                return int(self.rows[self._word_ids[spelling]])
         ids, _ = self.tokens.ids([word]).inside()
-        is_one = len(ids) == 1 and ids[0] != self.tokens.unk_id and self.rows[ids[0]] >= 0
-        return int(ids[0]) if is_one else None
+        return int(self.rows[ids[0]]) if len(ids) == 1 and ids[0] != self.tokens.unk_id else -1
 
     def row_of(self, word: str) -> int:
-        """The row of ``vectors`` for a word as given, else lowercased, else as the tokenizer reads it: that of many
-        models removes accents.
+        """As `find_row`, for a word that has a vector.
 
         Raises:
             UsageError: it has no vector, or is no str.
         """
         check_type("a word", word, str)
-        token = self._token_of(word)
-        if token is None:
+        row = self.find_row(word)
+        if row < 0:
             raise UsageError(f"{word!r} has no vector among the {len(self._word_ids):,} words: give another word")
-        return int(self.rows[token])
+        return row
 
     def vector(self, word: str) -> np.ndarray:
         """(D,) float32 vector of a word, without its weight.

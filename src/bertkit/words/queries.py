@@ -90,7 +90,7 @@ def analogy(
 
 def _rows_of(encoder: StaticEncoder, words: Sequence[str]) -> list[int]:
     """The rows of words, except those that have only vectors of n-grams."""
-    return [encoder.row_of(word) for word in words if word in encoder]
+    return [row for word in words if (row := encoder.find_row(word)) >= 0]
 
 
 def nearest_to(encoder: StaticEncoder, vector: np.ndarray, k: int, without: Sequence[int] = ()) -> list[NearWord]:
